@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import multiprocessing
@@ -18,6 +19,7 @@ import pytest
 from alignment import api
 from alignment.aligned import Aligned
 from alignment.api import Place
+from alignment.audit.command import Offer, _next
 from alignment.audit.fixes import cards
 from alignment.audit.markdown import _found
 from alignment.audit.trial import Job, answered, right
@@ -492,6 +494,12 @@ def test_a_known_correction_that_is_refused_gives_way_to_one_that_is_found():
         "no correction found: the one that its settings tell does not make the port right; none of 1 candidate" in lines[0].line()
     )
     assert corrections([edits["a"]], [("place0", "stride")], tried[:1], Tried("b"), 0.0) == [edits["a"]], "no time to try it"
+
+
+def test_no_line_is_promised_where_none_is_known():
+    flags = argparse.Namespace(try_patch=False, write_patch=None)
+    assert _next(flags, Offer([()])).startswith("correct the first mistake by hand, at the line that the report shows, and run")
+    assert _next(flags, Offer([()], lined=False)).startswith("correct the first mistake by hand, and run the audit again")
 
 
 def test_a_mistake_that_nothing_corrects_does_not_hide_the_correction_of_the_next():

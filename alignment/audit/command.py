@@ -38,7 +38,6 @@ from mobilenetv3_common.terminal import show
 ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
 ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
 MOST_UPDATES = 100
-BY_HAND = "correct the first mistake by hand, at the line that the report shows, and run the audit again"
 STEPS = (1, 5)  # those that need no part besides the models
 
 
@@ -137,10 +136,18 @@ class Offer:
     Attributes:
         made: a correction of each mistake, empty where there is none.
         refused: whether the port still fails with a correction of every mistake.
+        lined: whether the line of the first mistake is known.
     """
 
     made: list[Fix] = field(default_factory=list)
     refused: bool = False
+    lined: bool = True
+
+    @property
+    def by_hand(self) -> str:
+        """What to do without a correction."""
+        where = " at the line that the report shows," if self.lined else ""
+        return f"correct the first mistake by hand,{where} and run the audit again"
 
 
 def _cards(
@@ -155,6 +162,7 @@ def _cards(
     said = [tested.words, *reasons] if tested else reasons
     if tested and not all(made):
         said.insert(1, f"the patch corrects {_count(made)}; the copy still has the others")
+    offer.lined = not mistakes or bool(mistakes[0].source)
     offer.refused = tested is not None and tested.passed is False and all(made)
     return fixes.cards(made, [one.source for one in mistakes]), said, _next(args, offer)
 
@@ -171,10 +179,12 @@ def _next(args: argparse.Namespace, offer: Offer) -> str:
     if not made:
         return ""
     if offer.refused:
-        return f"do not apply the corrections as they are: with them the port still fails; {BY_HAND}"
+        return f"do not apply the corrections as they are: with them the port still fails; {offer.by_hand}"
     if not any(made):
         return (
-            f"no verified correction was found; {BY_HAND}" if args.try_patch else f"{BY_HAND}; --try-patch searches for corrections"
+            f"no verified correction was found; {offer.by_hand}"
+            if args.try_patch
+            else f"{offer.by_hand}; --try-patch searches for corrections"
         )
     if not all(made) and not args.try_patch:
         return f"{count} are shown; --try-patch searches for more, --write-patch FILE.diff writes them"
