@@ -345,7 +345,7 @@ def _them(found: Localization) -> str:
     mistakes = sum(not (one.accepted or one.known) for one in found.every)
     if not mistakes:
         return "the differences below"
-    beside = " and the other differences below" if mistakes < len(found.every) else ""
+    beside = " and the known differences" if mistakes < len(found.every) else ""
     return f"{'this mistake' if mistakes == 1 else f'these {mistakes} mistakes'}{beside}"
 
 

@@ -46,13 +46,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def with_command(argv: Sequence[str]) -> Sequence[str]:
-    """The arguments; where the first is a path and no sub-command, that is ``run``.
+    """The arguments; where the first is a path and no sub-command, or a folder and nothing else is given, that is ``run``.
 
     Raises:
         UserError: it is neither.
     """
     first = argv[0] if argv else "-"
-    if first in COMMANDS or first.startswith("-"):
+    if first.startswith("-") or (first in COMMANDS and not (len(argv) == 1 and os.path.isdir(first))):
         return argv
     if os.sep in first or os.path.exists(first):
         return ["run", *argv]

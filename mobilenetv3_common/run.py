@@ -207,8 +207,14 @@ def _index(config: TrainConfig) -> tuple[DatasetIndex, DatasetIndex]:
     return train, val
 
 
+SMALL_BATCH = 8  # of fewer pictures a BatchNorm's statistics say little: training then goes well, and evaluation does not
+
+
 def fitted(config: TrainConfig, pictures: int, ranks: Ranks) -> TrainConfig:
-    """The config with its batch halved until an epoch has ``min_updates``, or as it was where no batch of 2 or more has one."""
+    """The config with its batch halved until an epoch has ``min_updates``, or as it was where no batch of 2 or more has one.
+
+    Below ``SMALL_BATCH`` it is halved only until an epoch has one update.
+    """
 
     def updates(batch_size: int) -> int:
         try:
@@ -217,7 +223,9 @@ def fitted(config: TrainConfig, pictures: int, ranks: Ranks) -> TrainConfig:
             return 0
 
     batch = config.batch_size
-    while updates(batch) < config.min_updates and batch >= 4 and (batch // 2) % (config.mix_group or 1) == 0:
+    while batch >= 4 and (batch // 2) % (config.mix_group or 1) == 0:
+        if updates(batch) >= (config.min_updates if batch >= 2 * SMALL_BATCH else 1):
+            break
         batch //= 2
     return replace(config, batch_size=batch) if batch != config.batch_size and updates(batch) else config
 

@@ -177,3 +177,12 @@ def test_what_cannot_be_examined_is_one_line(tmp_path, folder, capsys):
         assert words in told and told.count("\n") == 1
     with pytest.raises(UserError, match="no such run"):
         load(folder / TEXT_LOG / "x")
+
+
+def test_a_run_whose_folder_has_the_name_of_a_command_is_examined(tmp_path, monkeypatch):
+    from alignment_doctor.cli import with_command
+
+    monkeypatch.chdir(tmp_path)
+    assert with_command(["data"]) == ["data"]
+    (tmp_path / "data").mkdir()
+    assert with_command(["data"]) == ["run", "data"] and with_command(["data", "FOLDER"]) == ["data", "FOLDER"]

@@ -267,7 +267,7 @@ EXPECTED: dict[str, Run] = {
     ),
     # Three mistakes in one run, the port without them, and that with updates.
     r"mnv3 audit --port docs/examples/vit_port\.py.*": Run(
-        (r"^Your mistakes: 3 mistakes", r"with these 3 mistakes and the other differences below fixed in memory, steps 1, 5 pass"),
+        (r"^Your mistakes: 3 mistakes", r"with these 3 mistakes and the known differences fixed in memory, steps 1, 5 pass"),
         status=1,
     ),
     r"mnv3 audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(

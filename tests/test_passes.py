@@ -161,6 +161,16 @@ def test_children_are_paired_and_the_pass_is_what_pairs_them(name):
     assert of_children(name, [one for one in pairing.PASSES if one.__name__ != name]) != expected
 
 
+def test_a_convolution_and_a_normalisation_do_not_exchange_their_biases():
+    """Both are left over, as where each stands elsewhere on the other side: they are layers, and paired as such."""
+    patches, norm = {"weight": (6, 3, 3, 3), "bias": (6,)}, {"weight": (6,), "bias": (6,)}
+    own = [unit("ln", "layernorm", **norm), linear("a", 5), unit("patches", "conv", **patches)]
+    other = [unit("proj", "conv", **patches), linear("b", 5), unit("norm", "layernorm", **norm)]
+    found = paired_layers(own, other, (Use(), Use()))
+    assert {(mine.path, theirs.path) for mine, theirs in found.pairs} == {("a", "b"), ("ln", "norm"), ("patches", "proj")}
+    assert not found.links
+
+
 def test_layers_whose_names_are_exchanged_are_no_renaming():
     own, other = [conv("a"), conv("b")], [conv("b"), conv("a")]
     found = paired_layers(own, other, (Use(), Use()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -138,10 +139,9 @@ def _why(candidates: int, count: int, trials: int, share: float) -> str:
     if not count:
         return f"not searched: {over}; with more, {counted(candidates, 'candidate')}, each one small change, can be tried"
     if count < trials:
-        made = f"{count} of {counted(trials, 'trial')} made, the likeliest changes first"
-        tried = f"{made}, and the port was right with none, when {over}"
-        needed = f"all take about {share * trials / count:.{0 if share * trials > 9 * count else 1}f} seconds"
-        return f"{tried}; {needed}, which help only if one small change corrects it, and several changes are made by hand"
+        rest = counted(math.ceil(share * (trials - count) / count), "second")
+        made = f"{count} of {counted(trials, 'trial')} made, the likeliest changes first, and none made the port right: {over}"
+        return f"{made}; the other trials take about {rest} more, or correct the lines by hand"
     return f"none of {counted(candidates, 'candidate')} makes the port right: it may take several changes at once, or another place"
 
 

@@ -16,7 +16,9 @@ class BatchSettings(Section):
     epochs: int = option(10, "passes over the training data", within="[1, 1e6]")
     batch_size: int = option(32, "pictures a rank and forward pass", within="[1, 65536]")
     min_updates: int = option(
-        1, "updates an epoch has at least: the batch is halved until it has, down to 2, and a line says so", within=COUNT
+        1,
+        "updates an epoch has at least: the batch is halved until it has, down to 8 (to 2 for one update), and a line says so",
+        within=COUNT,
     )
     drop_last: bool = option(True, "leave the incomplete last batch of an epoch out")
     repeat_augment: int = option(
