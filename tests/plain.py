@@ -13,6 +13,7 @@ from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.blame import Blame, Pair, Subject
 from alignment.models.counterparts import Matching
 from alignment.models.forms import Adapters
+from alignment.models.observe import MaskDraws
 from alignment.models.tracing import Answer
 
 RNG = np.random.default_rng(0)
@@ -71,6 +72,7 @@ class PlainNetwork:
 
     framework = PlainFramework()
     stored = None
+    draws = MaskDraws(0)
 
     def __init__(self, model: Plain, start: Mapping[str, np.ndarray] | None = None) -> None:
         self.model, self.start = model, dict(start or {})

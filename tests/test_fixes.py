@@ -518,7 +518,7 @@ def test_a_mistake_that_nothing_corrects_does_not_hide_the_correction_of_the_nex
 
 def test_a_mistake_that_takes_long_leaves_time_for_the_next():
     lines = searched([["a"] * 100, ["b"]], Tried(right=("b",), seconds=0.05), budget=2.0)
-    assert "when its share of --patch-budget, 1 seconds," in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
+    assert "its share of --patch-budget, 1 seconds," in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
 
 
 def test_what_a_framework_says_when_it_is_imported_is_not_shown(capfd, monkeypatch):

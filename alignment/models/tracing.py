@@ -254,8 +254,10 @@ class Network:
         return bool(self.carried(path)) or self.stock(path) is not None
 
     def stock(self, path: str) -> type | None:
-        """``stock_of`` a module; None where the model was dumped: a dump tells nothing of classes."""
-        return None if self.stored is not None else stock_of(self.framework, self.modules[path])
+        """``stock_of`` a normalisation; None where the model was dumped: a dump tells nothing of classes."""
+        module = self.modules[path]
+        is_norm = self.stored is None and self.framework.layer(module).kind == "batch_norm"
+        return stock_of(self.framework, module) if is_norm else None
 
     @contextlib.contextmanager
     def _alone(self, path: str) -> Iterator[None]:

@@ -81,10 +81,10 @@ def _of_ra_sampler(order: list[int], repeats: int, rank: int, ranks: int) -> lis
 
 
 def fitted() -> Iterator[Told]:
-    """``run.fitted``: the batch is halved until an epoch has so many updates."""
+    """``run.fitted``: the batch is halved until an epoch has so many updates, below 8 until it has one."""
     for pictures, batch, accumulate, least, expected in (
         (64, 32, 1, 1, 32), (64, 32, 1, 4, 16), (64, 32, 1, 5, 8), (64, 32, 2, 1, 32), (64, 32, 2, 2, 16), (20, 32, 1, 1, 16),
-        (3, 4, 1, 2, 2), (1, 4, 1, 1, 4),
+        (64, 32, 1, 9, 8),        (3, 4, 1, 2, 2), (1, 4, 1, 1, 4),
     ):  # fmt: skip
         config = TrainConfig(batch_size=batch, accumulate=accumulate, min_updates=least)
         case = f"{pictures} pictures, batch {batch} x {accumulate}, at least {least} update(s)"

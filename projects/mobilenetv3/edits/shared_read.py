@@ -279,8 +279,8 @@ MISTAKES = (
         "shared",
         "fitted_halves_once_more",
         "run.py",
-        "while updates(batch) < config.min_updates",
-        "while updates(batch) <= config.min_updates",
+        "if updates(batch) >= (config.min_updates",
+        "if updates(batch) > (config.min_updates",
     ),
     (
         2,
