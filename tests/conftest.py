@@ -50,14 +50,21 @@ LONGEST = (
 )  # fmt: skip
 
 
-SLOW = {line for line in (ROOT / "tests/slow_tests.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")}
+def _listed(name: str) -> set[str]:
+    lines = (ROOT / "tests" / name).read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if not line.startswith("#")}
+
+
+SLOW, WEEKLY = _listed("slow_tests.txt"), _listed("weekly_tests.txt")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid in SLOW:
+        if item.nodeid in SLOW | WEEKLY:
             item.add_marker(pytest.mark.slow)
+        if item.nodeid in WEEKLY:
+            item.add_marker(pytest.mark.weekly)
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
