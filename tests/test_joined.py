@@ -22,7 +22,7 @@ MISTAKES = {
     # Neither a layer that is called once for all places of a sequence, nor a pooling behind its activation, is a mistake.
     "axis of the attention": (
         "Additive", "+ keys)), axis=1)", "+ keys)), axis=-1)", "Additive.forward", "softmax(axis=-1), expected softmax(axis=1)",
-    ),  # fmt: skip
+    ),
     "gate": ("Highway", "carry * (x - new)", "carry * (x + new)", "Highway.forward", ""),
     "base of the angles": ("Rotary", "1 / 10000 **", "1 / 1000 **", "Rotary.forward", ""),
     "dropout": ("Twice", "self.drop(F.relu(self.a(x)))", "F.relu(self.a(x))", "levels.0.net.2", "the port lacks it"),
