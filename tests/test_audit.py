@@ -340,6 +340,7 @@ BAD = {
     "shape": (("--input", "2x0x16x16"), "a size of 0"),
     "no shape": (("--input", "big"), "expected a shape such as 2x3x224x224"),
     "channels": (("--input", "2x4x16x16"), "the reference does not run on it: RuntimeError"),
+    "no samples": (("--input", "3x16x16"), "(the first number counts samples: did you mean --input 2x3x16x16?): RuntimeError"),
     "no npz": (("--input", "{folder}/none.npz"), "cannot be read"),
     "function": (("--input", "{theirs}:wrong"), "it must return arrays of 2 samples"),
     "weights": (("--weights", "none.pth"), "none.pth"),

@@ -259,6 +259,33 @@ def test_settings_that_were_exchanged_are_corrected_for_every_layer_of_their_lin
     assert status == 1 and "with these 2 mistakes fixed in memory, steps 1, 5 pass" in said and made == right, said
 
 
+HELPER = """class Block(nn.Layer):
+    def made(self, k, s=1, p=1):
+        return nn.Conv2D(4, 4, k, stride=s, padding=p)
+
+"""
+HELPED = [
+    ("class Block(nn.Layer):\n", HELPER),
+    ("nn.Conv2D(4, 4, 3, stride=stride, padding=1)", "self.made(3, stride)"),
+    ("nn.Conv2D(4, 4, 3, stride=1, padding=1)", "self.made(3, 1)"),
+]
+# What the call of the helper gives instead of what it should -> the corrected call; empty where none is known.
+BY_A_HELPER = {
+    "a number for the function's argument": ("made(3, stride)", "made(3, 1)", "made(3, stride)"),
+    "the function's argument for a number": ("made(3, 1)", "made(3, stride)", "made(3, 1)"),
+    "left to the helper's default": ("made(3, stride)", "made(3)", "made(3, s=stride)"),
+    "computed": ("made(3, stride)", "made(3, stride // 2 or 1)", ""),
+}
+
+
+@pytest.mark.parametrize("case", BY_A_HELPER)
+def test_a_setting_behind_a_helper_is_corrected_where_the_helper_is_called(of_blocks, case):
+    right, wrong, corrected = BY_A_HELPER[case]
+    status, said, made, _ = of_blocks([*HELPED, (f"self.{right}", f"self.{wrong}")])
+    assert status == 1 and "(via ours.py:7)" in said, said
+    assert (f"self.{corrected or wrong}" in made) and ("fix.diff: not written" in said) is (not corrected), said
+
+
 AFTER = "        out = self.two(out)\n        out = out + self.beside(x)\n        out = self.relu(out)\n"
 BEFORE = {
     "a statement of its own": "        out = self.two(out)\n        out = self.relu(out)\n        out = out + self.beside(x)\n",

@@ -73,7 +73,7 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
         given = known().of(own)
         if given is not None:
             edit = _of_caller(framework.name, given, known().wrong(own))
-        else:
+        elif (edit := _of_helper(known().handed(own))) is None:
             edit = _of_layer(framework, port, own, ours[own], (framework.layer(ours[own]), theirs.layer(right[place])), known())
         if edits.setdefault((edit.file, edit.start), edit).text != edit.text:
             raise Unknown(f"line {edit.line} makes several layers, which need different corrections")
@@ -111,7 +111,21 @@ def _of_caller(framework: str, given: GivenValue, wrong: Mapping[str, Any]) -> S
     texts = {_literal(one[1]) for name, value in wrong.items() if (one := argument_of(framework, name, value)) is not None}
     if len(texts) != 1 or not (given.argument or _plain(given.node)):
         raise Unknown("the caller gives it no plain value in the source")
-    source, text = PortFile.of(given.file), texts.pop()
+    return _given(given, texts.pop())
+
+
+def _of_helper(handed: tuple[GivenValue, list[tuple[Caller, Any]]] | None) -> SourceEdit | None:
+    """The call of a helper with the value that all layers need which it makes; None where that is not known."""
+    if handed is None:
+        return None
+    given, made = handed
+    node = _needed(made[0][1], None if given.argument else given.node, made)
+    return _given(given, ast.unparse(node)) if node is not None else None
+
+
+def _given(given: GivenValue, text: str) -> SourceEdit:
+    """Another text for a value, or one more argument."""
+    source = PortFile.of(given.file)
     if given.argument:
         assert isinstance(given.node, ast.Call)
         more = ast.keyword(given.argument, ast.parse(text, mode="eval").body)
@@ -175,12 +189,16 @@ def _of_another_class(framework: str, module: Module, ours: Layer, theirs: Layer
 
 
 def _value(framework: str, setting: str, value: Any, held: ast.expr | None, beside: Beside) -> ast.expr | None:
+    """What an argument of a call that makes layers should be."""
+    given = [(caller, argument_of(framework, setting, one.settings.get(setting, value))) for caller, _, one in beside]
+    return _needed(value, held, [(caller, one[1]) for caller, one in given if one is not None])
+
+
+def _needed(value: Any, held: ast.expr | None, made: Sequence[tuple[Caller, Any]]) -> ast.expr | None:
     """What an argument should be: ``value``; where the layers of the call need several ones, the only name that holds them.
 
     A name stays where all layers need one value, unless it holds several: it may be the name that has a wrong value.
     """
-    given = [(caller, argument_of(framework, setting, one.settings.get(setting, value))) for caller, _, one in beside]
-    made = [(caller, one[1]) for caller, one in given if one is not None]
     if all(same(one, value) for _, one in made):
         varies = isinstance(held, ast.Name) and len({repr(caller.held.get(held.id)) for caller, _ in made}) > 1
         return ast.parse(_literal(value), mode="eval").body if held is None or varies or _plain(held) else None

@@ -20,6 +20,7 @@ MakeInputs = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ..
 SAMPLES = 2  # with which the reference is tried
 LEAST_SIDE = 64  # in pixels, of pictures that are compared in a smaller shape of odd sides, too
 TOKENS = 16  # of a sequence
+SHAPE = re.compile(r"\d+(x\d+)+")
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,21 @@ def chosen_inputs(given: str | None, framework: Framework, network: Module, port
         whole = _given(given, [network] if port is None else [network, port], whole=True)
         problem, found = (problem, found) if refused(framework, network, whole) else ("", whole)
     if problem:
-        raise UserError(f"--input {given}: the reference does not run on it: {problem}")
+        hint = _without_samples(given, framework, network)
+        raise UserError(f"--input {given}: the reference does not run on it{hint}: {problem}")
     return _with_small(found, framework, network)
 
 
+def _without_samples(text: str, framework: Framework, network: Module) -> str:
+    """That a shape lacks the number of samples, in words; empty where the reference does not run on it with one either."""
+    whole = f"{SAMPLES}x{text}"
+    if not SHAPE.fullmatch(text) or refused(framework, network, _given(whole, [network])):
+        return ""
+    return f" (the first number counts samples: did you mean --input {whole}?)"
+
+
 def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs:
-    if re.fullmatch(r"\d+(x\d+)+", text):
+    if SHAPE.fullmatch(text):
         sizes = tuple(int(part) for part in text.split("x"))
         if 0 in sizes:
             raise UserError(f"--input {text}: a size of 0; expected samples and the shape of one, e.g. 2x3x224x224")

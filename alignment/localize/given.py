@@ -19,6 +19,7 @@ from alignment.tolerance import BASE_FLOOR_32
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 Loop = (ast.For, ast.comprehension)
 DEEP = 5  # names behind names
+Place = tuple[Path, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class GivenValue:
     argument: str = ""
 
     @property
-    def place(self) -> tuple[Path, int, int, str]:
+    def place(self) -> Place:
         """What tells one from another."""
         return self.file, self.node.lineno, self.node.col_offset, self.argument
 
@@ -98,24 +99,52 @@ class Givers:
 
         The line to change is the outermost whose call makes no layer that needs another value of the same argument.
         """
-        found = [self._lines(path, name) for name in self.wrong(path)]
+        found = [
+            list(dict.fromkeys((one.given.file, one.given.node.lineno) for one in reversed(self._to_change(path, name))))
+            for name in self.wrong(path)
+        ]
         return found[0] if found and all(one == found[0] for one in found) else []
 
-    def _lines(self, path: str, setting: str) -> list[FileLine]:
+    def handed(self, path: str) -> tuple[GivenValue, list[tuple[Caller, Any]]] | None:
+        """The value to change in the call of a helper, and, for each time the call is made, what it should be then.
+
+        None where the layer's own line is the one to change, or it is not known.
+        """
+        links = [self._to_change(path, name) for name in self.wrong(path)]
+        if not links or any(len(one) < 2 or one[-1].given.place != links[0][-1].given.place for one in links):
+            return None
+        given = links[0][-1].given
+        return given, self._through[given.place]
+
+    def _to_change(self, path: str, setting: str) -> list[_HandedOn]:
         links = self._links(path, setting)
         while len(links) > 1 and not all(same(one, self._needs[links[-1].key][0]) for one in self._needs[links[-1].key]):
             links = links[:-1]
-        return list(dict.fromkeys((one.given.file, one.given.node.lineno) for one in reversed(links)))
+        return links
 
     @functools.cached_property
     def _needs(self) -> dict[tuple, list[Any]]:
         """What the layers that are made in one call need of an argument of it."""
         found: dict[tuple, list[Any]] = {}
+        for link, needed in self._handed_on():
+            found.setdefault(link.key, []).append(needed)
+        return found
+
+    @functools.cached_property
+    def _through(self) -> dict[Place, list[tuple[Caller, Any]]]:
+        """By the place of a value in the source: the calls that are made there, and the value that each should hand on."""
+        found: dict[Place, list[tuple[Caller, Any]]] = {}
+        for link, needed in self._handed_on():
+            found.setdefault(link.given.place, []).append((link.caller, needed))
+        return found
+
+    def _handed_on(self) -> Iterator[tuple[_HandedOn, Any]]:
+        """Each call that hands on a value to a layer, with what the layer should be given."""
         for path, (_, ours, theirs) in self.layers.items():
             for name, value in theirs.settings.items() if ours.kind == theirs.kind else ():
-                for link in self._links(path, name) if name in ours.settings else ():
-                    found.setdefault(link.key, []).append(argument_of(self.framework.name, name, value))
-        return found
+                argument = argument_of(self.framework.name, name, value)
+                for link in self._links(path, name) if name in ours.settings and argument else ():
+                    yield link, argument[1]
 
     @functools.cached_property
     def _right(self) -> dict[tuple[FileLine | None, type], str]:
@@ -156,10 +185,12 @@ class _HandedOn:
 
     Attributes:
         given: the value in it, or the call where it leaves the argument to a default.
+        caller: the call as it was made.
         key: tells the call, and when it was made, from others: the argument, and all lines that led to it.
     """
 
     given: GivenValue
+    caller: Caller
     key: tuple
 
 
@@ -194,7 +225,7 @@ def _followed(callers: Sequence[Caller], names: list[str], argument: str, value:
         at = names.index(argument)
         held = held or (call.args[at] if at < len(call.args) else None)
         here = GivenValue(caller.file, call, argument) if held is None else GivenValue(caller.file, held)
-        links.append(_HandedOn(here, (argument, *((one.file, one.span, repr(one.held)) for one in callers[place:]))))
+        links.append(_HandedOn(here, caller, (argument, *((one.file, one.span, repr(one.held)) for one in callers[place:]))))
         if held is None:
             return here if place else None
         function = source.function(call)
