@@ -12,7 +12,7 @@ from alignment import coverage
 from alignment.accepted import Accept, marked
 from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
 from alignment.comparisons.checked import check
-from alignment.comparisons.context import CONVERSION, Context
+from alignment.comparisons.context import Context
 from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import EveryMistake, describe, every_mistake
 from alignment.comparisons.explain import locate, quantity_finding
@@ -60,8 +60,8 @@ class Request:
         keep: go on with the steps that ``result_dir`` has of an earlier run of the same models and flags.
         budget: seconds that the search behind the first mistake may last; what it left out is said.
         covered: print what was covered, which ``covered.txt`` has.
-        cards: makes a card of each mistake, says what came of corrections and what to do next, of the two sides and the mistakes;
-            heeded with ``onward``.
+        cards: makes a card of each mistake, says what came of corrections, what to do next and whether a corrected copy passed, of
+            the two sides and the mistakes; heeded with ``onward``.
     """
 
     steps: Sequence[int]
@@ -77,7 +77,7 @@ class Request:
     keep: bool = False
     budget: float = math.inf
     covered: bool = False
-    cards: Callable[[Context, Sequence[Finding]], tuple[list[list[str]], list[str], str]] | None = None
+    cards: Callable[[Context, Sequence[Finding]], tuple[list[list[str]], list[str], str, bool]] | None = None
     searched: bool = False
     command: Sequence[str] = ()
 
@@ -185,8 +185,9 @@ def _sections(
         return sections
     if wanted.searched and sections.mistakes:
         write(sections)
-    cards, patch, following = wanted.cards(context, sections.mistakes)
-    return replace(sections, cards=cards, patch=patch, next=following)
+    cards, patch, following, whole = wanted.cards(context, sections.mistakes)
+    remarks = [one for one in sections.remarks if not (whole and one in localization.doubts)]
+    return replace(sections, cards=cards, patch=patch, next=following, remarks=remarks)
 
 
 def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:
@@ -207,15 +208,13 @@ def _print(context: Context, wanted: Request, aligned: Aligned) -> None:
     print(f"\n{table.table(done, reasons=sections is None)}\n")
     if wanted.localize and localization.layers:
         print(f"{localization.table()}\n")
-    notes = context.notes()
     if sections is not None:
         listed = covered.text() if wanted.covered else f"covered: {counted(len(covered.covered), 'thing')} (--covered lists them)"
         said = [*sections.lines(), "", listed]
         said[0] = paint(said[0], "green" if sections.passed else "red")
-        notes = [note for note in notes if not note.startswith(CONVERSION)]  # it stands under what was not checked
     else:
         said = _explained(context, done, localization, covered, wanted.every)
-    show("\n".join([*said, *(f"note: {note}" for note in notes)]))
+    show("\n".join([*said, *(f"note: {note}" for note in table.notes(context, sections is not None))]))
 
 
 def _explained(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -24,6 +25,13 @@ from alignment.comparisons.topics import TOPICS
 
 WIDTH = 130  # columns of a line below the verdict
 BY_SEEDS = "final accuracies"  # covered where as many seeds as were run show that they are equal
+WHY = (  # of what was compared beside the inputs that were asked for
+    (re.compile(r".* of \d+x\d+ pixels"), "beside --input, because a pooling or a padding can be right in one size alone"),
+    (
+        re.compile(r"inputs .* times as large"),
+        "because behind a normalisation hardly a value tells ReLU6 from ReLU",
+    ),
+)
 SHARED = (2, 4, 5, 6, 7)  # steps whose two sides may share code: there a comparison of them proves what a witness has seen
 
 
@@ -73,7 +81,13 @@ class Coverage:
     def text(self) -> str:
         """The content of covered.txt: a line for each thing that was compared, and for each function that was run."""
         functions = ["", f"{len(self.run)} public functions of the port were run:", *(f"  {name}" for name in self.run)]
-        return "\n".join(["compared:", *(f"  {topic}" for topic in self.covered), *(functions if self.run else []), ""])
+        topics = (f"  {topic}{_why(topic)}" for topic in self.covered)
+        return "\n".join(["compared:", *topics, *(functions if self.run else []), ""])
+
+
+def _why(topic: str) -> str:
+    """Why inputs were compared that nobody asked for, after a colon; empty of other topics."""
+    return next((f": {why}" for pattern, why in WHY if pattern.fullmatch(topic)), "")
 
 
 # --- options and recipes ---------------------------------------------------------------------------------------------------

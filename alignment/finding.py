@@ -102,7 +102,8 @@ class Finding:
 class Localization:
     """The outcome: the first finding, or None, the table over all modules, and what is called or nested otherwise in the port.
 
-    Where the search went on behind the first finding, ``every`` has all of them, and ``remarks`` says how far it came.
+    Where the search went on behind the first finding, ``every`` has all of them, and ``remarks`` says how far it came. ``doubts``
+    are those of them that a corrected port which passes removes.
     """
 
     first: Finding | None = None
@@ -111,6 +112,7 @@ class Localization:
     notes: list[str] = field(default_factory=list)
     every: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
         """The finding in one line, or that there is none."""

@@ -23,7 +23,7 @@ _COLOURS = ("--a", "--b", "--c", "--d")
 DWARFS = 50  # times the median: a value above it is drawn by powers of ten
 STRIP_SOFT = ' opacity=".45"'
 # One colour a meaning in every picture of an alignment; red is for mistakes alone.
-PORT, REFERENCE, EXACT, MISTAKE, SOUND = "--a", "--b", "--d", "--bad", "--soft"
+PORT, REFERENCE, EXACT, MISTAKE, SOUND, DIFFERS = "--a", "--b", "--d", "--bad", "--soft", "--fg"
 
 STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--card:#f6f8fa;--good:#1a7f37;--bad:#b42318;
@@ -218,6 +218,11 @@ def strip(values: Sequence[float | None], places: Sequence[str], culprits: Colle
     )
 
 
+def _filled(one: Series, colour: str) -> str:
+    """A dot; a ring, which hides nothing, around a value that differs and is shown by another series, too."""
+    return f'fill="none" stroke="{colour}" stroke-width="1.2"' if one.colour == DIFFERS else f'fill="{colour}"'
+
+
 def chart(
     title: str,
     places: Sequence[str],
@@ -249,13 +254,15 @@ def chart(
         low = min(low, 0.0)
         high = high if high > low else low + 1
 
+    top = 26.0 if culprits else 8.0  # the name of the first culprit stands above all points
+
     def y(value: float) -> float:
         if math.isnan(value) or value == math.inf:
-            return 8.0
+            return top
         if value == -math.inf:
             return float(_HEIGHT - _BOTTOM)
         scaled = (math.log10(max(value, 10.0**low)) if logarithmic else value) - low
-        return 8 + (_HEIGHT - 8 - _BOTTOM) * (1 - scaled / (high - low))
+        return top + (_HEIGHT - top - _BOTTOM) * (1 - scaled / (high - low))
 
     def x(place: int) -> float:
         return _LEFT + (_WIDTH - _LEFT - 10) * (place / max(len(places) - 1, 1))
@@ -295,7 +302,7 @@ def chart(
         if len(known) <= 300 and not across:
             radius = 4 if one.dots else 2.4
             lines += [
-                f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius}" fill="{colour}">'
+                f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius}" {_filled(one, colour)}>'
                 f"<title>{escape(name)}: {number(value)}</title></circle>"
                 for a, b, name, value in known
             ]
@@ -305,7 +312,7 @@ def chart(
         if i == min(culprits):
             shift = -6 if side == "end" else 6
             lines.append(
-                f'<text class="culprit" x="{at + shift:.1f}" y="28" text-anchor="{side}">wrong: {escape(places[i])}</text>'
+                f'<text class="culprit" x="{at + shift:.1f}" y="18" text-anchor="{side}">wrong: {escape(places[i])}</text>'
             )
     keys = "".join(
         f'<span class="key" style="background:var({_colour(s, i)})"></span>{escape(s.name)}' for i, s in enumerate(series)

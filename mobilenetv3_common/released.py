@@ -7,6 +7,7 @@ from typing import Any
 
 from mobilenetv3_common.checkpoint import BEST, BEST_WEIGHTS, CARD, Checkpoint
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
 from mobilenetv3_common.terminal import printable
 from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_common.weights import with_counters, write_state
@@ -67,18 +68,45 @@ def card(meta: dict[str, Any], framework: str, top1: float | None) -> str:
     }
     cells = ("| {} | {} |".format(name, value.replace("|", "\\|")) for name, value in rows.items())
     table = "\n".join(["| | |", "|---|---|", *cells])
-    return (
-        "\n\n".join([f"# {config['model']}", table, _loading(config, len(classes), framework), "## Classes", _numbered(classes)])
-        + "\n"
-    )
+    parts = [f"# {config['model']}", table, _loading(config, len(classes), framework)]
+    parts += ["## A picture", _feeding(config, framework)] if framework in LOADED else []
+    return "\n\n".join([*parts, "## Classes", _numbered(classes)]) + "\n"
+
+
+def _numbers(config: dict[str, Any], name: str) -> str:
+    """Mean or deviation of red, green and blue: ``0.485, 0.456, 0.406``."""
+    usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}[name]
+    return ", ".join(config[name].split(",")) if config.get(name) else ", ".join(map(str, usual))
 
 
 def _normalised(config: dict[str, Any]) -> str:
     """By which mean and deviation."""
-    own = {name: config.get(name) for name in ("mean", "std")}
-    if not any(own.values()):
-        return "ImageNet's mean and standard deviation"
-    return f"mean {own['mean'] or 'of ImageNet'} and standard deviation {own['std'] or 'of ImageNet'}"
+    return (
+        f"divided by 255, less the mean {_numbers(config, 'mean')}, by the standard deviation {_numbers(config, 'std')} of red, "
+        "green and blue"
+    )
+
+
+def _feeding(config: dict[str, Any], framework: str) -> str:
+    """How a picture is prepared and its class read, as a block of Python that needs no part of this project."""
+    made = {"paddle": "paddle.to_tensor(pixels)", "ref": "torch.from_numpy(pixels)"}[framework]
+    size, crop = config["resize_size"], config["crop_size"]
+    lines = [
+        "import numpy as np",
+        "from PIL import Image",
+        "",
+        'picture = Image.open("picture.jpg").convert("RGB")',
+        f"size = [{size} * side // min(picture.size) for side in picture.size]  # the shorter side to {size} pixels",
+        "picture = picture.resize(size, Image.Resampling.BILINEAR)",
+        f"left, top = (round((side - {crop}) / 2) for side in picture.size)",
+        f"picture = picture.crop((left, top, left + {crop}, top + {crop}))",
+        f"mean, std = np.float32([{_numbers(config, 'mean')}]), np.float32([{_numbers(config, 'std')}])",
+        "pixels = (np.asarray(picture, np.float32) / 255 - mean) / std",
+        "pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])  # 1 picture, 3 channels, height, width",
+        f"logits = model({made})",
+        "print(int(logits.argmax()))  # number of the class in the list below",
+    ]
+    return "\n".join(["```python", *lines, "```"])
 
 
 def _loading(config: dict[str, Any], classes: int, framework: str) -> str:
@@ -96,7 +124,6 @@ def _loading(config: dict[str, Any], classes: int, framework: str) -> str:
         lines.insert(0, f"import {'paddle' if framework == 'paddle' else 'torch'}")
     if lines:
         lines += ["model.eval()  # it is made in training mode, in which predictions are wrong"]
-        lines += ["# its input: pictures as the row Preprocessing of the table says; its output: one logit for each class below"]
     return "\n".join(["```python", *lines, "```"])
 
 

@@ -23,6 +23,7 @@ from mobilenetv3_common.train_log import TrainLog, read_json_lines
 STALE_AVERAGE = 0.1  # share of the first weights in a moving average at a run's end, from which it is warned of
 CHANCE = 0.1  # probability of as many right answers by guessing the largest class, from which a result is no better than that
 FALLEN = 0.98  # of the first loss: a later one above it has not fallen
+APART = 1.5  # times the training loss: a validation loss above it is told of; mixing and augmentation make it smaller instead
 LARGE = 0.5  # of the loss of equal probabilities: a smaller one need not fall any more
 FEW_UPDATES = 100  # of a run: with fewer its length is the first thing to change
 FEW_PICTURES = 1000  # of training: with fewer, weights drawn at random are a likely cause of a result by chance
@@ -99,7 +100,7 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
         ("model", f"{config.model} ({config.framework})"),
         ("weights", f"{config.output_dir}/{BEST}, epoch {record.epoch} of {config.epochs}"),
         ("pictures", f"{len(run.train_index)} of training, {len(run.val_index)} of validation, {config.data_path}"),
-        ("update", f"{config.optimizer}, lr {config.lr:g}, {config.batch_size} x {config.accumulate} pictures a rank"),
+        ("update", _update(config, run.global_batch, run.ranks.world_size)),
         ("damaged training pictures", f"{skipped} skipped"),
         ("all settings", f"{config.output_dir}/{CONFIG}"),
     ]
@@ -116,6 +117,16 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
         log.line(as_called(f"note: what can be seen of this run: python tools/doctor.py {folder}"))
     for line in last_lines(config, record, train_entries, evaluations, run.val_index):
         log.line(line)
+
+
+def _update(config: TrainConfig, global_batch: int, ranks: int) -> str:
+    """Optimizer, the learning rate that was used, and the pictures of an update."""
+    rate, each = config.scaled_lr(global_batch * config.accumulate), config.batch_size
+    scaled = f" (--lr {config.lr:g} is for {config.scale_lr_from} pictures an update)" if config.scale_lr_from else ""
+    factors = [f"{config.accumulate} forward passes of {each}"] if config.accumulate > 1 else []
+    factors += [f"on {ranks} ranks"] if ranks > 1 else []
+    parts = f" ({' '.join(factors)})" if factors else ""
+    return f"{config.optimizer}, learning rate {rate:g}{scaled}, {global_batch * config.accumulate} pictures an update{parts}"
 
 
 def doubts(
@@ -158,6 +169,7 @@ def doubts(
             f"the training loss ends at {losses[-1]:.4f}, and answers by chance have {guessing:.4f}: the learning rate is too high "
             "for these weights (python tools/lr_find.py)"
         )
+    said += _apart(losses, evaluations, guessing, bool(said))
     tops = [float(entry["top1"]) for entry in evaluations]
     spread = 2 * math.sqrt(max(tops[0] * (1 - tops[0]), 1 / max(samples, 1)) / max(samples, 1)) if tops else 0.0
     if len(tops) > 2 and tops[0] == max(tops) and max(tops[1:]) < tops[0] and tops[-1] < tops[0] - spread:
@@ -166,6 +178,19 @@ def doubts(
             "learning rate or train for fewer epochs"
         )
     return said
+
+
+def _apart(losses: Sequence[float], evaluations: Sequence[dict[str, Any]], guessing: float, doubted: bool) -> list[str]:
+    """That the loss of validation stays behind the one of training, which fell; none where a reason is said already."""
+    held = [float(entry["loss"]) for entry in evaluations if "loss" in entry]
+    if doubted or not losses or not held or held[-1] <= max(APART * losses[-1], guessing / 2):
+        return []
+    rose = f", and has risen from {min(held):.4f}" if held[-1] > APART * min(held) else ""
+    return [
+        f"validation loss {held[-1]:.4f} is {held[-1] / max(losses[-1], 1e-9):.1f} times the training loss {losses[-1]:.4f} of the "
+        f"last epoch{rose}: the network knows its training pictures better than new ones. More pictures, stronger augmentation, "
+        "more weight decay or fewer epochs help; with few updates BatchNorm's statistics lag behind, too (--bn-momentum 0.1)"
+    ]
 
 
 def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates: int, fresh: int) -> str:
@@ -254,12 +279,14 @@ def last_lines(
     """
     figures, folder = record.figures, config.output_dir
     losses, tops = _by_epoch(train), [float(entry["top1"]) for entry in evaluations]
-    fallen = f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, " if losses else ""
-    risen = f"top-1 {tops[0]:.4f} -> {tops[-1]:.4f}" if tops else ""
+    behind = [float(entry["loss"]) for entry in evaluations if "loss" in entry]
+    fallen = f"training loss {losses[0]:.4f} -> {losses[-1]:.4f}, " if losses else ""
+    held = f"validation loss {behind[0]:.4f} -> {behind[-1]:.4f}, " if behind else ""
+    risen = f"validation top-1 {tops[0]:.4f} -> {tops[-1]:.4f}" if tops else ""
     best = f"epoch {record.epoch} of {config.epochs}"
     return [
-        f"result: top-1 {figures['top1']:.4f} of {figures['samples']:g} validation pictures ({best})",
-        f"curve: {fallen}{risen}; page: {folder}/{PAGE}",
+        f"result: top-1 {figures['top1']:.4f}, loss {figures['loss']:.4f} of {figures['samples']:g} validation pictures ({best})",
+        f"curve: {fallen}{held}{risen}; page: {folder}/{PAGE}",
         f"next: {next_command(config, val)}",
     ]
 

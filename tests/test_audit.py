@@ -236,7 +236,7 @@ def test_training_mode_finds_what_evaluation_cannot(files, capsys):
     block = (files / "report" / "report.md").read_text()
     assert (
         block.startswith("### FAIL: no mistake found in the port, but 2 known differences of the frameworks")
-        and "**First mistake:** forward: norm: biased" in block
+        and "**First difference:** forward: norm: biased" in block
     )
 
 

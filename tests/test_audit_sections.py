@@ -157,7 +157,7 @@ def test_a_right_port_passes_by_default_and_the_frameworks_differences_are_a_lin
     assert "PASS: no mistake found in the port" in page and "Known differences of the frameworks (no mistakes of yours" in page
 
 
-def test_strict_lets_the_frameworks_differences_fail_and_says_so(audit):
+def test_strict_lets_the_frameworks_differences_fail_and_says_so(audit, tmp_path):
     status, said, record = audit("--strict")
     assert status == 1 and not record["mistakes"], said.out
     assert (
@@ -165,6 +165,8 @@ def test_strict_lets_the_frameworks_differences_fail_and_says_so(audit):
         in said.out
     )
     assert "Known differences of the frameworks (--strict: they fail):" in said.out
+    block = (tmp_path / "report" / "report.md").read_text()
+    assert "First mistake" not in block and "conversion not checked" not in block and "converted file: " in block
 
 
 MISTAKES = {

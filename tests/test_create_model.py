@@ -9,12 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from mobilenetv3_common.as_trained import as_trained
 from mobilenetv3_common.checkpoint import read_checkpoint
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.released import card
+from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import as_torch
-from tests.conftest import ROOT
+from tests.conftest import LITE_DATA, ROOT
 from tests.documents import code
 from tools.convert_weights import main as convert
 from tools.train import main as train
@@ -123,6 +127,13 @@ def test_the_cards_lines_can_be_pasted(run, monkeypatch):
     made, lines = {}, code(folder / "model_card.md", "python")[0]
     exec(lines, made)
     assert not made["model"].training
+    _, _, *feeding = (folder / "model_card.md").read_text().split("```python\n")
+    picture = LITE_DATA / "val" / "cat" / "cat_0.JPEG"
+    exec(feeding[0].partition("```")[0].replace("picture.jpg", str(picture)), made)
+    config = as_trained(TrainConfig(pretrained=str(folder / "best.safetensors")), {})[0]
+    expected = eval_transform(Image.open(picture).convert("RGB"), config.eval_preset)
+    assert made["pixels"].dtype == np.float32 and np.abs(made["pixels"][0] - expected).max() < 1e-5
+    assert list(made["logits"].shape) == [1, len(read_checkpoint(folder / "best.safetensors").meta["classes"])]
     alone = "\n".join(line for line in lines.splitlines() if "pretrained=" not in line)  # the framework's own function by itself
     assert "num_classes=" in alone
     exec(alone, made)

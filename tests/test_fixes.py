@@ -19,6 +19,7 @@ import pytest
 from alignment import api
 from alignment.aligned import Aligned
 from alignment.api import Place
+from alignment.audit import command
 from alignment.audit.command import Offer, _next
 from alignment.audit.fixes import cards
 from alignment.audit.markdown import _found
@@ -399,6 +400,18 @@ def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, 
     assert status == 1 and f"+        {line}" in cards[0], cards
     assert "patch verified: the corrected copy passes an audit with other weights" in said, said
     assert len(cards) == 1, "one edit is one mistake"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_may_stand_behind_a_mistake_is_left_out_once_a_corrected_copy_passed(tmp_path, capsys, monkeypatch, whole):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text(TORCH)
+    many = "return 0.9 * self.head(nn.functional.relu(self.norm(self.conv(x)).sin().cos().sin().cos().sin()).mean([2, 3]))"
+    (tmp_path / "ours.py").write_text(PADDLE.replace(LINE, many))
+    monkeypatch.setattr(command, "_cards", lambda *given: ([], [], "", whole))
+    main(["audit", "--port", "ours.py:Net", "--reference", "theirs.py:Net", "--input", "2x3x10x8", "--eval-only"])
+    said, block = capsys.readouterr().out, (tmp_path / "result" / "report.md").read_text()
+    assert ("a further mistake in its forward" in said) is ("a further mistake in its forward" in block) is (not whole), said
 
 
 def test_a_correction_that_is_not_known_has_its_reason_and_the_next_step(audit, tmp_path):

@@ -120,7 +120,7 @@ def test_mean_and_deviation_travel_with_the_weights(tmp_path):
     kept, said = as_trained(TrainConfig(pretrained=str(path), mean="0.5,0.5,0.5"), {"mean": "0.5,0.5,0.5"})
     assert kept.eval_preset.mean == (0.5, 0.5, 0.5) and "--mean 0.5,0.5,0.5 in place of training's" in said
     meta = {"config": META | GIVEN | {"pretrained": None, "ema_decay": 0.0}, "classes": ["a"], "update": 3}
-    assert "mean 0.4914,0.4822,0.4465 and standard deviation 0.2023,0.1994,0.2010" in card(meta, "ref", None)
+    assert "the mean 0.4914, 0.4822, 0.4465, by the standard deviation 0.2023, 0.1994, 0.2010 of red" in card(meta, "ref", None)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.evaluation import MISTAKES, of_all_ranks
 from mobilenetv3_common.evaluation_record import Mistake, Record, read_record, shown_figures, worst, write_record
 from mobilenetv3_common.run_page import WHOLE_MATRIX, Page, page_text
-from mobilenetv3_common.run_told import doubts, last_lines
+from mobilenetv3_common.run_told import _update, doubts, last_lines
 from mobilenetv3_common.terminal import WIDEST, for_terminal
 from mobilenetv3_common.train_config import TrainConfig
 from tests.browser import DESK, PHONE, browser, opened
@@ -107,7 +107,7 @@ def test_top_5_is_not_shown_below_six_classes():
 
 def entries(values, name="loss"):
     """Entries of a log, an epoch each."""
-    return [{"epoch": number, "update": number + 1, "loss": value, name: value} for number, value in enumerate(values)]
+    return [{"epoch": number, "update": number + 1, "loss": 0.1, name: value} for number, value in enumerate(values)]
 
 
 GUESSED = [[0, 5], [0, 5]]
@@ -201,11 +201,32 @@ def test_the_last_three_lines_are_result_curve_and_a_command():
     index = index_dataset(LITE_DATA, "val")
     config = TrainConfig(output_dir="output/my run", epochs=3)
     lines = last_lines(config, record(RIGHT, epoch=2), entries(FALLING), entries((0.6, 0.9, 0.8), "top1"), index)
-    assert lines[0] == "result: top-1 0.9000 of 100 validation pictures (epoch 2 of 3)"
-    assert lines[1] == "curve: loss 0.7000 -> 0.2000, top-1 0.6000 -> 0.8000; page: output/my run/report.html"
+    assert lines[0] == "result: top-1 0.9000, loss 0.5000 of 100 validation pictures (epoch 2 of 3)"
+    assert (
+        lines[1]
+        == "curve: training loss 0.7000 -> 0.2000, validation loss 0.1000 -> 0.1000, validation top-1 0.6000 -> 0.8000; page: output/my run/report.html"
+    )
     assert lines[2].startswith("next: python tools/predict.py --img-path ") and lines[2].endswith(
         "'output/my run/best.safetensors'"
     )
+
+
+@pytest.mark.parametrize(("held", "told"), [((1.0, 2.5), True), ((2.5, 2.4), True), ((0.9, 0.25), False), ((0.4, 0.25), False)])
+def test_a_validation_loss_that_stays_behind_is_told_of(held, told):
+    evaluations = [one | {"loss": loss} for one, loss in zip(entries((0.6, 0.9), "top1"), held, strict=True)]
+    said = doubts(entries(FALLING), evaluations, record(BALANCED))
+    assert ["validation loss" in line for line in said] == [True] * told, said
+    assert not told or ("has risen" in said[0]) == (held[0] < held[1])
+    lines = last_lines(TrainConfig(), record(RIGHT), entries(FALLING), evaluations, index_dataset(LITE_DATA, "val"))
+    assert f", validation loss {held[0]:.4f} -> {held[1]:.4f}, validation top-1 0.6000 -> 0.9000" in lines[1]
+
+
+def test_the_page_has_the_learning_rate_that_was_used_and_the_pictures_of_an_update():
+    plain = TrainConfig(lr=0.1, batch_size=2, optimizer="sgd")
+    assert _update(plain, 2, 1) == "sgd, learning rate 0.1, 2 pictures an update"
+    scaled = dataclasses.replace(plain, accumulate=4, scale_lr_from=256)
+    rate, pictures = "0.00625 (--lr 0.1 is for 256 pictures an update)", "16 pictures an update (4 forward passes of 2 on 2 ranks)"
+    assert _update(scaled, 4, 2) == f"sgd, learning rate {rate}, {pictures}"
 
 
 # --- lines for a terminal ---

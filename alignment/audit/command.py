@@ -152,8 +152,8 @@ class Offer:
 
 def _cards(
     offer: Offer, args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
-) -> tuple[list[list[str]], list[str], str]:
-    """The card of each mistake, what came of the corrections, which ``offer`` keeps, and what to do next."""
+) -> tuple[list[list[str]], list[str], str, bool]:
+    """The card of each mistake, what came of the corrections, which ``offer`` keeps, what to do next, and whether a copy passed."""
     known, unknown = fixes.fixes_of(context, mistakes)
     named = zip(mistakes, unknown, strict=True)
     reasons = [f"no correction is known of {one.location}: {why}" for one, why in named if why and args.write_patch is not None]
@@ -164,7 +164,8 @@ def _cards(
         said.insert(1, f"the patch corrects {_count(made)}; the copy still has the others")
     offer.lined = not mistakes or bool(mistakes[0].source)
     offer.refused = tested is not None and tested.passed is False and all(made)
-    return fixes.cards(made, [one.source for one in mistakes]), said, _next(args, offer)
+    whole = tested is not None and tested.passed is True
+    return fixes.cards(made, [one.source for one in mistakes]), said, _next(args, offer), whole
 
 
 def _count(made: Sequence[Fix]) -> str:
@@ -277,7 +278,10 @@ def _made_anew(names: Sequence[str]) -> str:
 
 def _input(pair: AuditPair) -> str:
     small = pair.inputs.small
-    return pair.inputs.words + (f"; {'x'.join(map(str, small))} where many passes are made" if small else "")
+    if small is None:
+        return pair.inputs.words
+    size = "x".join(map(str, small))
+    return f"{pair.inputs.words}; gradients and the search run on {size}: smaller, and odd sides show padding that even ones hide"
 
 
 def _names(context: Context) -> NameMap:

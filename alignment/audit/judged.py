@@ -57,7 +57,7 @@ def reported(
         results.write_results(args.report, context, steps, localization, covered, every, flags, command)
         print(f"\n{table.table(steps)}\n")
         lines = table.explanation(steps, localization) or [table.verdict(context, steps, every), *covered.lines()]
-        show("\n".join([*lines, *table.notes(context)]))
+        show("\n".join([*lines, *(f"note: {note}" for note in table.notes(context, audited=False))]))
         joined, aligned = shlex.join(command), Aligned(steps, localization, covered)
         with atomic_open(args.report / "report.md", "w") as file:
             file.write(markdown.block(context, aligned, every, joined, about))

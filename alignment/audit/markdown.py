@@ -38,7 +38,7 @@ def block(context: Context, aligned: Aligned, every: Sequence[int], command: str
     bounds = f"{tolerance.FLOOR_FACTOR:g} x the reference's own float32 noise; {tolerance.EXACT_RTOL:.0e} in float64"
     lines += ["", f"(Bounds: {bounds}.)", *_failed(context, aligned)]
     unchecked = [one.line() for one in sections.unchecked] if sections else table.not_run(aligned.results)
-    lines += _listed("Not checked", unchecked) + _listed("Notes", context.notes())
+    lines += _listed("Not checked", unchecked) + _listed("Notes", table.notes(context, sections is not None))
     lines += ["", "<details><summary>Environment</summary>", "", f"`{command}`", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_plain(value)} |" for name, value in {**about, **versions()}.items() if value]
     return "\n".join([*lines, "", "</details>", ""])
@@ -47,8 +47,8 @@ def block(context: Context, aligned: Aligned, every: Sequence[int], command: str
 def _found(aligned: Aligned) -> list[str]:
     """The mistakes, and the known differences of the frameworks."""
     sections, first, lines = aligned.sections, aligned.localization.first, []
-    if first is not None:
-        lines += [f"**First mistake:** {_plain(first.line())}", ""]
+    if first is not None:  # with --strict a known difference may be the first
+        lines += [f"**First {'difference' if sections and not sections.mistakes else 'mistake'}:** {_plain(first.line())}", ""]
     wrong = sections.mistakes if sections else []
     if len(wrong) > 1:
         lines += [*_rows(wrong), ""]
@@ -63,8 +63,8 @@ def _found(aligned: Aligned) -> list[str]:
         lines += [*(f"- {_plain(line)}" for line in sections.patch), ""]
     if sections and sections.known_lines:
         lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
-    if aligned.localization.remarks:
-        lines += [*(f"- {_plain(remark)}" for remark in aligned.localization.remarks), ""]
+    if remarks := sections.remarks if sections else aligned.localization.remarks:
+        lines += [*(f"- {_plain(remark)}" for remark in remarks), ""]
     if sections and sections.next:
         lines += [f"**Next:** {_plain(sections.next)}.", ""]
     return lines

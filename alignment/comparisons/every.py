@@ -220,7 +220,8 @@ def every_mistake(context: Context, watch: Watch | None = None) -> tuple[Localiz
     describe(context, search.found)
     outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
     outcome.first = outcome.every[0] if outcome.every else None
-    outcome.remarks += _hidden([one for one in outcome.every if one.location not in search.unmendable])
+    outcome.doubts = _hidden([one for one in outcome.every if one.location not in search.unmendable])
+    outcome.remarks += outcome.doubts
     outcome.seconds = time.perf_counter() - start
     return outcome, search
 

@@ -12,11 +12,18 @@ from alignment.comparisons.model.known import GROUPED
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted
 
-ROW = re.compile(r"(?:sgd\.)?(eval|train)\.(?:(?:fake|photos)\.b(\d+)|given|iter\d+(\.gradients))\.(.+)")
+ROW = re.compile(r"(?:sgd\.)?(eval|train)\.(?:(?:fake|photos)\.b(\d+)|given|iter(\d+)(\.gradients))\.(.+)")
 MODES = {"eval": "evaluation mode", "train": "training mode"}
 STATISTICS = {"running_mean": "running mean", "running_var": "running variance"}
 OUTPUT = "the model's output"
 WHOLE = {"logits": OUTPUT, "together": "all gradients together"}
+OTHERS = (  # rows that are of no pass of the cases: what they are of, and what they say of it
+    (re.compile(r"dropout\.(.+)\.share"), r"the share of values that dropout layer \1 drops", ""),
+    (re.compile(r"dropout\.(.+)"), r"dropout layer \1", ""),
+    (re.compile(r"size\.(\d+x\d+)\.logits"), OUTPUT, r"inputs of \1 pixels"),
+    (re.compile(r"large\.logits"), OUTPUT, "inputs with large values"),
+    (re.compile(r"initialisation\.(.+)"), r"fresh weights of \1", ""),
+)
 NUMBERS = re.compile(r"\d[\d.e+-]*")
 NAMED = 3  # places that a line names
 
@@ -26,7 +33,7 @@ Words = tuple[str, str]  # of a row: its place, and the pass
 def place_of(row: str) -> str:
     """The module or tensor of a row by the reference's path; the row itself where it is of none."""
     read = ROW.fullmatch(row)
-    return row if read is None else WHOLE.get(read[4], read[4])
+    return row if read is None else WHOLE.get(read[5], read[5])
 
 
 def in_words(context: Context) -> Callable[[str], Words]:
@@ -38,19 +45,22 @@ def in_words(context: Context) -> Callable[[str], Words]:
 
     def words(row: str) -> Words:
         read = ROW.fullmatch(row)
-        if read is None or not modules:
-            return row, ""
-        mode, batch, gradient, place = read.groups()
-        case = f"{MODES[mode]}{f', batch of {batch}' if batch else ''}"
+        if read is None:
+            other = ((found.expand(what), found.expand(case)) for one, what, case in OTHERS if (found := one.fullmatch(row)))
+            return next(other, (row, ""))
+        mode, batch, update, gradient, place = read.groups()
+        later = f" at update {int(update) + 1}" if int(update or 0) else ""
+        case = f"{MODES[mode]}{later}{f', batch of {batch}' if batch else ''}"
         module, _, tensor = place.rpartition(".")
         statistic = STATISTICS.get(tensor, "")
         module = module if statistic or gradient else place
         own = own_path(context, module)
-        if place in WHOLE or own not in modules:
-            return WHOLE.get(place, place), case
-        name = own_name(context, place if gradient else module) or (place if gradient else module)
+        if place in WHOLE:
+            return WHOLE[place], case
+        of = place if gradient else module
+        name = (own_name(context, of) if own in modules else "") or of
         what = f"gradient of {name}" if gradient else f"{statistic} of {name}" if statistic else name
-        return f"{what} ({type(modules[own]).__name__})", case
+        return f"{what} ({type(modules[own]).__name__})" if own in modules else what, case
 
     return words
 

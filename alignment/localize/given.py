@@ -19,7 +19,7 @@ from alignment.tolerance import BASE_FLOOR_32
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 Loop = (ast.For, ast.comprehension)
 DEEP = 5  # names behind names
-Place = tuple[Path, int, int, str]
+Position = tuple[Path, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GivenValue:
     argument: str = ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Position:
         """What tells one from another."""
         return self.file, self.node.lineno, self.node.col_offset, self.argument
 
@@ -131,9 +131,9 @@ class Givers:
         return found
 
     @functools.cached_property
-    def _through(self) -> dict[Place, list[tuple[Caller, Any]]]:
+    def _through(self) -> dict[Position, list[tuple[Caller, Any]]]:
         """By the place of a value in the source: the calls that are made there, and the value that each should hand on."""
-        found: dict[Place, list[tuple[Caller, Any]]] = {}
+        found: dict[Position, list[tuple[Caller, Any]]] = {}
         for link, needed in self._handed_on():
             found.setdefault(link.given.place, []).append((link.caller, needed))
         return found
@@ -143,8 +143,8 @@ class Givers:
         for path, (_, ours, theirs) in self.layers.items():
             for name, value in theirs.settings.items() if ours.kind == theirs.kind else ():
                 argument = argument_of(self.framework.name, name, value)
-                for link in self._links(path, name) if name in ours.settings and argument else ():
-                    yield link, argument[1]
+                links = self._links(path, name) if name in ours.settings else ()
+                yield from ((link, argument[1]) for link in links if argument is not None)
 
     @functools.cached_property
     def _right(self) -> dict[tuple[FileLine | None, type], str]:

@@ -6,13 +6,14 @@ Colours come from CSS variables, so the pictures follow light and dark; nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from alignment import tolerance
 from alignment.compare import Quantity
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import Curves, StepResult
+from alignment.comparisons.rows import MODES, Words, in_words
 from alignment.coverage import Coverage
 from alignment.finding import Finding, LayerRow, Localization
 from alignment.report import page_cards
@@ -20,7 +21,21 @@ from alignment.report.picture import failures, panels
 from alignment.report.sections import Sections
 from alignment.report.table import exact_difference, not_run, notes, passed
 from mobilenetv3_common.counted import counted
-from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, broken, chart, escape, number, table
+from mobilenetv3_common.drawing import (
+    DIFFERS,
+    EXACT,
+    MISTAKE,
+    PORT,
+    REFERENCE,
+    SOUND,
+    STYLE,
+    Series,
+    broken,
+    chart,
+    escape,
+    number,
+    table,
+)
 
 SHOWN = 300  # rows of a step; alignment.json has all
 NOTE = "Zero apart from rounding in float64, so a relative difference has no meaning; their absolute size was compared"
@@ -32,10 +47,21 @@ GUIDE = (
     f"{tolerance.EXACT_RTOL:.0e}, a wrong one by orders of magnitude more.",
     "<strong>Colours</strong> are the same in every picture: the port's own error is blue, the reference and its noise orange, the "
     "difference between the two in exact mode purple. <strong>Red is a mistake</strong>: the place whose result is wrong "
-    "although its inputs are correct. Everything after it differs only because of it.",
+    "although its inputs are correct. Everything after it differs only because of it; such a value is marked with a black ring.",
     "Start with the first mistake: its place, the confirmed hypothesis, and the line to change. A step that was not run verifies "
     "nothing.",
 )
+
+EVIDENCE = {  # what shows that there was something to compare, in words
+    "blocks": "blocks that were compared",
+    "blocks_without_counterpart": "blocks that only one side has as a module: what is around them was compared",
+    "blocks_called_another_number_of_times": "blocks that one side calls more often: what is around them was compared",
+    "blocks_of_another_form": "blocks whose outputs the port arranges otherwise: what is around them was compared",
+    "logits_std": "standard deviation of the outputs",
+    "logits_std_between_pictures": "standard deviation of the outputs between samples",
+    "gradient_norm": "norm of all gradients",
+    "kink_flips": "activations whose side of a kink differs, and all",
+}
 
 
 def render(
@@ -62,7 +88,7 @@ def render(
     before = "" if sections else "PASSED: " if good else "FAILED: "
     charts = _charts(context, results, localization)
     wrong = sections.mistakes if sections else _wrong(localization)
-    lines = sections.cards if sections else ()
+    lines, words = sections.cards if sections else (), in_words(context)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">',
@@ -76,11 +102,11 @@ def render(
         f'<h2 id="steps">Steps</h2>{_steps(results)}',
         _sections(sections) if sections else "",
         f'<details class="read"><summary>How to read this</summary>{"".join(f"<p>{line}</p>" for line in GUIDE)}</details>',
-        _listed("Notes", [*not_run(results), *notes(context)]),
+        _listed("Notes", [*not_run(results), *notes(context, sections is not None)]),
         "" if sections else _coverage(covered),
         _pictures(charts, good),
         "" if good else '<label class="only"><input type="checkbox" id="only" checked> Failures only in the tables below</label>',
-        *[_details(result) for result in results if result.ran],
+        *[_details(result, words) for result in results if result.ran],
         _layers(localization),
         _about(about),
         "</main></body></html>\n",
@@ -184,10 +210,17 @@ def _steps(results: Sequence[StepResult]) -> str:
     return table(("step", "verdict", "compared", "failed", "exact mode", "seconds"), rows, "Steps", classes)
 
 
-def _details(result: StepResult) -> str:
-    evidence = [[f"<td>{broken(name)}</td>", f"<td>{broken(value)}</td>"] for name, value in result.evidence.items()]
+def _evidence_of(name: str) -> str:
+    """What a piece of evidence is, in words."""
+    mode, _, figure = name.partition(".")
+    known = EVIDENCE.get(figure if mode in MODES else name)
+    return f"{known}, {MODES[mode]}" if known and mode in MODES else known or name.replace("_", " ")
+
+
+def _details(result: StepResult, words: Callable[[str], Words]) -> str:
+    evidence = [[f"<td>{broken(_evidence_of(name))}</td>", f"<td>{broken(value)}</td>"] for name, value in result.evidence.items()]
     failed = [q for q in result.quantities if not q.passed]
-    noise = [q.name for q in result.quantities if q.noise and q.passed]
+    noise = list(dict.fromkeys(_named(q, words) for q in result.quantities if q.noise and q.passed))
     sound = [q for q in result.quantities if q.passed and not q.noise]
     sound.sort(key=lambda q: -(q.float64_diff or q.max_abs_diff or 0.0))
     shown = [*failed, *sound][:SHOWN]
@@ -201,17 +234,22 @@ def _details(result: StepResult) -> str:
         + f"<summary>Step {result.step}, {escape(result.name)}: evidence, and {what}</summary>"
         + problems
         + (table(("evidence", "value"), evidence, f"Evidence of step {result.step}") if evidence else "")
-        + table(head, [_quantity(q) for q in shown], f"Quantities of step {result.step}", classes)
+        + table(head, [_quantity(q, words) for q in shown], f"Quantities of step {result.step}", classes)
         + (f'<p class="note">and {more} more with smaller differences, in alignment.json</p>' if more else "")
-        + (f'<p class="note">{NOTE}: {escape(", ".join(noise))}</p>' if noise else "")
+        + (f'<p class="note">{NOTE}: {escape("; ".join(noise))}</p>' if noise else "")
         + "</details>"
     )
 
 
-def _quantity(q: Quantity) -> list[str]:
+def _named(q: Quantity, words: Callable[[str], Words]) -> str:
+    """What was compared, and in which pass."""
+    return ", ".join(filter(None, words(q.name)))
+
+
+def _quantity(q: Quantity, words: Callable[[str], Words]) -> list[str]:
     figures = (q.mean_abs_diff, q.port_error, q.reference_error, q.float64_diff)
     return [
-        f"<td>{broken(q.name)}</td>",
+        f"<td>{broken(_named(q, words))}</td>",
         _verdict("passed" if q.passed else "FAILED"),
         *[f'<td class="n">{number(value)}</td>' for value in figures],
         f'<td class="w">{broken(q.reason)}</td>',
@@ -293,7 +331,7 @@ def _charts(context: Context, results: Sequence[StepResult], localization: Local
             Series(f"{port} against {reference}, exact mode", [q.float64_diff for _, q in drawn], colour=EXACT, dashed=False),
         ]
         if any(not q.passed for _, q in drawn):
-            series.append(Series("failed", failures(drawn), dots=True, colour=MISTAKE))
+            series.append(Series("differs by more than the bound", failures(drawn), dots=True, colour=DIFFERS))
         at = [i for i, (name, q) in enumerate(drawn) if not q.passed and page_cards.around(name, wrong)]
         drawing = chart(title, [name for name, _ in drawn], series, mark=tolerance.EXACT_RTOL, culprits=at)
         charts.append((any(not q.passed for _, q in drawn), drawing))

@@ -37,8 +37,8 @@ def cards(mistakes: Sequence[Finding], lines: Sequence[Sequence[str]], rows: Row
     Args:
         mistakes: in the order in which they were found.
         lines: the port's own lines of each, with the correction as a diff where one is known; may be shorter.
-        rows: name and difference of what was compared along the network, for the small chart. It is of the port as it is, which
-            the first mistake shapes: the other cards have none.
+        rows: name and difference of what was compared along the network, for the small chart. It is of the port as it is, with
+            all its mistakes.
     """
     made = [
         _card(number, one, lines[number - 1] if number <= len(lines) else (), rows) for number, one in enumerate(mistakes, start=1)
@@ -56,7 +56,7 @@ def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
         others = f"<details><summary>The same at {len(one.also)} more places</summary>{broken(', '.join(one.also))}</details>"
     where = f" <strong>{'Line to change' if one.kind else 'See'}: {broken(source_of(one))}.</strong>" if one.source else ""
     what = broken(one.hint or "no known mistake matches")
-    drawn = _strip(one, rows) if number == 1 else ""
+    drawn = _strip(one, rows, number == 1)
     return (
         f'<article class="card"><h3>{broken(name)}</h3><p>{what}.{where}</p>{_source(lines)}'
         f'<p class="note">Measured in step {escape(one.stage)}: {broken(one.measured)}.</p>{others}{drawn}</article>'
@@ -77,12 +77,15 @@ def _source(lines: Sequence[str]) -> str:
     return f'<pre tabindex="0">{chr(10).join(drawn)}</pre>' if drawn else ""
 
 
-def _strip(one: Finding, rows: Rows) -> str:
+def _strip(one: Finding, rows: Rows, first: bool) -> str:
     names = [name for name, _ in rows]
     exactly = {place for place in one.places if place in names}
     rest = set(one.places) - exactly
     wrong = {i for i, name in enumerate(names) if name in exactly or (rest and around(name, rest))}
-    if not wrong or len(rows) < 2:
+    if len(rows) < 2:
         return ""
-    title = "Difference in exact mode along the network, of the port as it is, powers of ten; red: where this mistake is"
+    if not wrong:
+        return '<p class="note">Without a chart: this place is none of those that are compared along the network.</p>'
+    title = "Difference in exact mode along the network, of the port with all its mistakes, powers of ten; red: where this one is"
+    title = title if first else "The same chart; red: where this one is"
     return strip([value for _, value in rows], names, wrong, title)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alignment import tolerance
 from alignment.compare import Quantity
-from alignment.comparisons.context import Context
+from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
 from alignment.finding import Finding, Localization
 from mobilenetv3_common.terminal import verdict as verdict_word
@@ -178,9 +178,9 @@ def steps_in_words(results: Sequence[StepResult]) -> str:
     return f"step(s) {', '.join(f'{step} (in part)' if part else str(step) for step, part in parts.items())}"
 
 
-def notes(context: Context) -> list[str]:
-    """One line for each note on what the verdict rests on."""
-    return [f"note: {note}" for note in context.notes()]
+def notes(context: Context, audited: bool) -> list[str]:
+    """The notes on what the verdict rests on; in an audit the conversion stands under what was not checked, with its command."""
+    return [note for note in context.notes() if not (audited and note.startswith(CONVERSION))]
 
 
 def also(places: Sequence[str], most: int = 3) -> str:
