@@ -17,8 +17,8 @@ def in_checkout() -> bool:
 
 
 def as_called(text: str) -> str:
-    """A text with ``python tools/NAME.py`` written as ``mnv3 NAME`` for a reader who called ``mnv3``, or has no ``tools/``."""
-    if in_checkout() and not sys.argv[0].startswith("mnv3 "):
+    """A text with ``python tools/NAME.py`` written as ``mnv3 NAME`` for a reader who called ``mnv3``, or has no ``tools/`` here."""
+    if in_checkout() and Path.cwd() == CHECKOUT and not sys.argv[0].startswith("mnv3 "):
         return text
     return re.sub(r"(?:python )?tools/(\w+)\.py", _sub_command, text)
 

@@ -177,7 +177,7 @@ def doubts(
             f"the best epoch is the first that was evaluated: top-1 {tops[0]:.4f} then, {tops[-1]:.4f} at the end. Lower the "
             "learning rate or train for fewer epochs"
         )
-    return said
+    return [as_called(line) for line in said]
 
 
 def _apart(losses: Sequence[float], evaluations: Sequence[dict[str, Any]], guessing: float, doubted: bool) -> list[str]:

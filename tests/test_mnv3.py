@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from alignment.flags import audit_name, audit_parser
@@ -11,6 +12,8 @@ from mnv3 import cli
 from mobilenetv3_common import called
 from mobilenetv3_common.config_file import read_recipe, recipe_file
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.evaluation_record import Record
+from mobilenetv3_common.run_told import doubts
 from mobilenetv3_common.train_config import TrainConfig
 from tests.conftest import ROOT
 
@@ -41,6 +44,16 @@ def test_messages_name_commands_as_the_reader_called_them(monkeypatch):
     monkeypatch.setattr("sys.argv", ["mnv3 train"])
     assert called.as_called(text) == "make one with mnv3 export, mnv3 lr-find or tools/prepare_digits.py"
     assert UserError(text).line == called.as_called(text)
+
+
+def test_commands_that_are_shown_work_in_another_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["/checkout/tools/train.py"])
+    monkeypatch.chdir(tmp_path)
+    assert called.as_called("next: python tools/predict.py") == "next: mnv3 predict"
+    rising = [{"epoch": n, "update": n, "loss": 9.0} for n in range(2)]
+    balanced = Record({"top1": 0.5, "samples": 100, "loss": 1.0}, ("a", "b"), np.array([[25, 25], [25, 25]]))
+    (tools,) = [line for line in doubts(rising, [{"top1": 0.7, "loss": 1.0}], balanced) if "lr" in line][:1]
+    assert "mnv3 lr-find" in tools and "tools/" not in tools
 
 
 def test_a_report_has_the_audit_as_it_was_called(monkeypatch):
