@@ -22,6 +22,7 @@ class Kind(str, enum.Enum):
     BIAS_EXTRA = "bias_extra"
     NORM_AFFINE = "norm_affine"
     PARAMETERS_SHARED = "parameters_shared"
+    PARAMETERS_UNTIED = "parameters_untied"
     WEIGHTS_MISSING = "weights_missing"
     WEIGHTS_EXTRA = "weights_extra"
     WEIGHTS_NOT_LOADED = "weights_not_loaded"

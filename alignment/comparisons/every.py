@@ -8,6 +8,7 @@ module stands in for a part that is not understood, and a second mistake inside 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from alignment.comparisons.precision import low_precision
 from alignment.finding import Finding, Localization
 from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
-from alignment.localize import Pair, states_compared, tied_by_mistake
+from alignment.localize import Pair, states_compared, tied_by_mistake, untied_by_mistake
 from alignment.localize.given import Givers
 from alignment.localize.hypotheses.tables import SAID as CONSTANTS
 from alignment.localize.last_set import by_caller, first_made, last_set
@@ -65,6 +66,7 @@ class EveryMistake:
         self.remarks: list[str] = []
         self.covers: list[str] = []
         self.unmendable: set[str] = set()
+        self.untied: dict[str, list[str]] = {}  # place of the finding -> names that are one tensor in the reference alone
 
     def run(self) -> None:
         """Structure, weights and modules, in the order in which ``alignment.comparisons.explain`` looks at the model."""
@@ -94,6 +96,7 @@ class EveryMistake:
     def corrected(self, found: list[Finding]) -> Context:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
         places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
+        places = [_above_all(self.untied.get(place, [place])) for place in places]
         mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
         fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
         return self.context.but(mended=mended, known_fresh=fresh)
@@ -129,6 +132,9 @@ class EveryMistake:
         for name in (name for group in tied_by_mistake(port, reference, matching, context.frameworks) for name in group):
             self.known.add(name)
             self._mend(self._nearest(name))
+        for group in untied_by_mistake(port, reference, matching, context.frameworks):
+            self.known.update(group)
+            self.untied[group[-1]] = group
         return True
 
     def _nearest(self, place: str) -> str:
@@ -201,6 +207,13 @@ class EveryMistake:
             self.covers += ["initialisation"] if initialisation.wanted(self.context) else []
         if raised.error is not None:
             return
+
+
+def _above_all(places: Sequence[str]) -> str:
+    """The place itself, or the module that is around several."""
+    first, *others = (place.split(".") for place in places)
+    same = itertools.takewhile(lambda part: all(one[part[0] : part[0] + 1] == [part[1]] for one in others), enumerate(first))
+    return ".".join(name for _, name in same)
 
 
 def every_mistake(context: Context, watch: Watch | None = None) -> tuple[Localization, EveryMistake]:
@@ -309,7 +322,8 @@ def _too_large(words: str) -> bool | None:
 
 
 def _hidden(found: list[Finding]) -> list[str]:
-    """What may still be wrong behind findings that no hypothesis explains."""
+    """What may still be wrong behind findings that no hypothesis explains; behind rounding to float32 it would be larger."""
+    found = [one for one in found if one.kind is not Kind.FLOAT32_CONSTANT]
     places = [f.location for f in found if f.stage in ("forward", "backward", "structure") and not f.confirmed]
     if not places:
         return []

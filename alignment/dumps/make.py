@@ -283,7 +283,7 @@ def _gradients(writer: Writer, lanes: Mapping[str, Network], inputs: tuple, cota
 
 def _with_own_names(network: Module) -> Module:
     """The model under its own paths again."""
-    if hasattr(network, "paths_in_reference"):
+    if "paths_in_reference" in vars(network):
         del network.paths_in_reference
     return network
 

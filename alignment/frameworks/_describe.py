@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.frameworks._attention import Attention
 from alignment.frameworks._passes import Call, Module, Tensor
-from alignment.frameworks._paths import paths_of
+from alignment.frameworks._paths import noted, paths_of
 from alignment.frameworks._pieces import left_out, pieces_of
 from mobilenetv3_common.weights import Entry, State, in_canonical
 
@@ -141,7 +141,7 @@ class Description(abc.ABC):
 
     def layer(self, module: Module) -> Layer:
         """What a module computes; of an exact replacement, what the replaced layer computed."""
-        replaced = getattr(module, "replaced_layer", None)
+        replaced = noted(module, "replaced_layer", None)
         if isinstance(replaced, Layer):
             return replaced
         title = type(module).__name__
@@ -152,9 +152,7 @@ class Description(abc.ABC):
     def knows(self, module: Module) -> bool:
         """Whether a module is a layer of the framework or of the project, and no module of a user's own."""
         return (
-            isinstance(getattr(module, "replaced_layer", None), Layer)
-            or type(module) in self.own_layers
-            or bool(self._stock(module))
+            isinstance(noted(module, "replaced_layer", None), Layer) or type(module) in self.own_layers or bool(self._stock(module))
         )
 
     def modules(self, model: Module, every_path: bool = False) -> dict[str, Module]:

@@ -9,6 +9,7 @@ import einops
 import numpy as np
 
 from alignment.frameworks._passes import Module
+from alignment.frameworks._paths import noted
 from mobilenetv3_common.weights import Entry
 
 
@@ -146,7 +147,7 @@ Pieces = Mapping[str, Sequence[Piece]]
 
 def pieces_of(model: Module) -> Pieces:
     """A model's own names of tensors -> the pieces in which the engine knows them, where ``call_tensors`` has given it some."""
-    return getattr(model, "tensors_in_reference", {})
+    return noted(model, "tensors_in_reference", {})
 
 
 def leave_out(model: Module, names: Sequence[str]) -> None:
@@ -156,7 +157,7 @@ def leave_out(model: Module, names: Sequence[str]) -> None:
 
 def left_out(model: Module) -> Sequence[str]:
     """Names of a module's own tensors that the engine does not know."""
-    return getattr(model, "tensors_left_out", ())
+    return noted(model, "tensors_left_out", ())
 
 
 def call_tensors(model: Module, pieces: Pieces) -> None:

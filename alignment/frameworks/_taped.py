@@ -12,6 +12,7 @@ import numpy as np
 from alignment.frameworks._calls import CallChange, Recorder, Trace
 from alignment.frameworks._dropout import Sharing, Uniform, share
 from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, arguments_of, leaves, mapped
+from alignment.frameworks._paths import noted
 from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.strangers import Refused, strangers
 
@@ -119,25 +120,25 @@ class Taped(Framework):
             return mapped(output, np.ndarray, lambda array: next(made) if array.dtype.kind == "f" else self.tensor(array))
 
         for name in OWN_HOOKS:
-            getattr(module, name, {}).clear()
-        setattr(module, self.computing, computed)
+            noted(module, name, {}).clear()
+        module.__dict__[self.computing] = computed  # a class's own __setattr__ may wrap what it is given
         return True
 
     @contextlib.contextmanager
     def supplying(self, module: Module) -> Iterator[None]:
-        hooks = {name: dict(getattr(module, name)) for name in OWN_HOOKS if hasattr(module, name)}
+        hooks = {name: dict(vars(module)[name]) for name in OWN_HOOKS if name in vars(module)}
         own, kind = vars(module).get(self.computing), type(module)
         try:
             yield
         finally:
             module.__class__ = kind
             for name, kept in hooks.items():
-                getattr(module, name).clear()
-                getattr(module, name).update(kept)
+                vars(module)[name].clear()
+                vars(module)[name].update(kept)
             if own is not None:
-                setattr(module, self.computing, own)
-            elif self.computing in vars(module):
-                delattr(module, self.computing)
+                module.__dict__[self.computing] = own
+            else:
+                module.__dict__.pop(self.computing, None)
 
     def share_masks(self, model: Module, layers: Sequence[Module], uniform: Uniform) -> Sharing:
         return share(self.modules(model).values(), layers, uniform)

@@ -327,8 +327,10 @@ class Paddle(Taped):
 
     def rounds_eps(self, module: nn.Layer) -> bool:
         stock = nn.layer.norm._BatchNormBase.forward, nn.BatchNorm.forward, nn.LayerNorm.forward
+        if type(module).forward not in stock:
+            return False  # a class of others, whose __getattr__ may answer any name
         channels_first = getattr(module, "_data_format", getattr(module, "_data_layout", "NCHW"))[1] == "C"
-        return type(module).forward in stock and channels_first and not getattr(module, "_trainable_statistics", False)
+        return channels_first and not getattr(module, "_trainable_statistics", False)
 
     def round_eps(self, module: nn.Layer, training: bool, rounded: bool) -> None:
         if not hasattr(module, "given_in_mode"):

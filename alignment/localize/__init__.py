@@ -130,7 +130,13 @@ def states_compared(port: Module, reference: Module, matching: Matching, framewo
         name = renamed(entry, names)
         ours[name] = entry.onto(side.array(tensor), ours.get(name))
     right = in_canonical((entry, other.array(t)) for entry, t in theirs)
-    return weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)
+    found = weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)
+    return found + [
+        Finding(
+            "weights", g[-1], Kind.PARAMETERS_UNTIED, f"a tensor of its own, expected the same tensor as {g[0]}", f"{len(g)} names"
+        )
+        for g in untied_by_mistake(port, reference, matching, frameworks)
+    ]
 
 
 def tied_by_mistake(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[list[str]]:
@@ -140,3 +146,13 @@ def tied_by_mistake(port: Module, reference: Module, matching: Matching, framewo
     together = {name: number for number, group in enumerate(expected) for name in group}
     groups = tied_names(frameworks[0].described(port), lambda entry: renamed(entry, names))
     return [group for group in groups if len({together.get(name, name) for name in group}) > 1]
+
+
+def untied_by_mistake(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[list[str]]:
+    """Groups of the reference's names whose parameters are one trained tensor there, and several in the port."""
+    (side, other), names = frameworks, matching.renaming()
+    held = {renamed(entry, names): id(tensor) for entry, tensor in side.described(port) if entry.role == "parameter"}
+    described = [(entry, tensor) for entry, tensor in other.described(reference) if entry.role == "parameter"]
+    trained = {entry.canonical for entry, tensor in described if other.trainable(tensor)}
+    groups = [[n for n in group if n in held] for group in tied_names(described, lambda e: e.canonical) if group[0] in trained]
+    return [group for group in groups if len({held[name] for name in group}) > 1]

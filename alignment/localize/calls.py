@@ -62,8 +62,9 @@ class _Values:
 def _mark(array: np.ndarray) -> tuple[float, float]:
     """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
     values, factors = _finite(array), np.random.default_rng(array.size).standard_normal(array.size)
-    size = float(np.linalg.norm(values))
-    return float(values @ factors), 10 * tolerance.OPERATION_RTOL * size * float(np.linalg.norm(factors)) + tolerance.TINY
+    with np.errstate(over="ignore", invalid="ignore"):  # a mask may hold the smallest number that there is
+        size, mark = float(np.linalg.norm(values)), float(values @ factors)
+    return mark, 10 * tolerance.OPERATION_RTOL * size * float(np.linalg.norm(factors)) + tolerance.TINY
 
 
 @dataclass

@@ -26,6 +26,7 @@ from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import mistakes, parting
 from alignment.localize.hypotheses.proposals import Proposal
+from alignment.localize.hypotheses.settings import WRITTEN_OUT
 from alignment.localize.hypotheses.stopped import stops
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
@@ -288,6 +289,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     found = Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
     if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None:
         _narrow(found, subject, key)
+        found.kind, found.hint = next((one.hint for one in WRITTEN_OUT.confirmed(subject)), (found.kind, found.hint))
     return found
 
 

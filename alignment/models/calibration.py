@@ -64,7 +64,7 @@ def calibrated_state(
     noise = rng.normal(size=(len(pictures.images) // 2, *pictures.images.shape[1:]))
     state |= _running_statistics(framework, network, (np.concatenate([pictures.images, noise]),))
     framework.load(network, state)
-    return _as_float32(state | _last_layer(framework, network, spec, pictures, rng, state, kept is not None))
+    return _as_held(framework, network, state | _last_layer(framework, network, spec, pictures, rng, state, kept is not None))
 
 
 def randomised_state(
@@ -100,8 +100,8 @@ def randomised_state(
         trial |= _running_statistics(framework, network, given, last)
         found = found or trial | last.scaled(framework, trial)
         if last.tells:
-            return _as_float32(trial | last.scaled(framework, trial))
-    return _as_float32(found)
+            return _as_held(framework, network, trial | last.scaled(framework, trial))
+    return _as_held(framework, network, found)
 
 
 def _amplified(state: State, factor: float) -> State:
@@ -132,8 +132,10 @@ def padding_rows(framework: Framework, network: Module) -> dict[str, int]:
     return {f"{path}.weight" if path else "weight": row for path, row in rows.items() if row is not None}
 
 
-def _as_float32(state: State) -> State:
-    return {name: array.astype(np.float32) if array.dtype.kind == "f" else array for name, array in state.items()}
+def _as_held(framework: Framework, network: Module, state: State) -> State:
+    """A state as a model holds it, in float32: a tensor that has several names, as of a tied head, has one value under each."""
+    framework.load(network, state)
+    return {n: array.astype(np.float32) if array.dtype.kind == "f" else array for n, array in framework.state(network).items()}
 
 
 def kept_state(file: Path, framework: Framework, model: Module, make: Callable[[], State]) -> State:

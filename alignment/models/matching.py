@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Description, Framework, Module, call_modules, call_tensors, leave_out
 from alignment.models import values
@@ -111,6 +113,14 @@ def matched(
             (matching, found, fits), unknown, tied = other, more, second
         else:
             _hide(models, sides, unknown)
+    if live and any(APART in note for note in matching.notes) and any(kept := _own_constants(models, live, matching, found)):
+        without, seen = (unknown[0] | kept[0], unknown[1] | kept[1]), _occurring(models, live, inputs(), matching, found)
+        _hide(models, sides, without, tied)
+        other = _match(models, dict(names), sides, inputs, list(links), live)
+        if other[2] and _occurring(models, live, inputs(), *other[:2]) >= seen:
+            (matching, found, fits), unknown = other, without
+        else:
+            _hide(models, sides, unknown, tied)
     if live and (not fits or any(APART in note for note in matching.notes)):
         laid_out = _with_layouts(models, dict(names), live, inputs, list(links), (matching, found))
         matching, found, fits = laid_out or (matching, found, fits)
@@ -174,15 +184,17 @@ def _occurs_more(
     models: tuple[Module, Module], sides: Live, inputs: tuple, matchings: Sequence[tuple[Matching, list[Link]]]
 ) -> bool:
     """Whether more of what the reference's modules give occurs in the port under the second of two matchings."""
-    counts = []
-    for matching, links in matchings:
-        with strangers("reference") as raised:
-            trial = values.Trial(models, sides, inputs)
-            trial.load(matching.paths, links)
-            counts.append(occurring(trial))
-        if raised.error is not None:
-            return False
-    return counts[1] > counts[0]
+    before, after = (_occurring(models, sides, inputs, *matching) for matching in matchings)
+    return after > before >= 0
+
+
+def _occurring(models: tuple[Module, Module], sides: Live, inputs: tuple, matching: Matching, links: list[Link]) -> int:
+    """How many of the reference's modules give what occurs in the port; -1 where it cannot be seen."""
+    with strangers("reference"):
+        trial = values.Trial(models, sides, inputs)
+        trial.load(matching.paths, links)
+        return occurring(trial)
+    return -1
 
 
 def _as_known(
@@ -296,6 +308,23 @@ def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Form
         return {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]}
 
     return alone(0), alone(1)
+
+
+def _own_constants(models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link]) -> tuple[Forms, Forms]:
+    """Buffers that are paired although both constructors make other values: each may be a constant of its side's own formula."""
+    names = matching.renaming()
+    held = [
+        {e.canonical: (e.own, side.array(t)) for e, t in side.described(m) if e.role == "buffer" and not is_statistic(e.canonical)}
+        for side, m in zip(sides, models, strict=True)
+    ]
+    pairs = {name: translated(name, names) for name in held[0]}
+    pairs |= {link.port[0]: link.reference[0] for link in links if len(link.port) == len(link.reference) == 1}
+    other = [
+        (held[0][a], held[1][b])
+        for a, b in pairs.items()
+        if a in held[0] and b in held[1] and not np.array_equal(held[0][a][1].ravel(), held[1][b][1].ravel())
+    ]
+    return {mine[0]: [] for mine, _ in other}, {theirs[0]: [] for _, theirs in other}
 
 
 def _is_guessed(matching: Matching, names: Mapping[str, str], entries: Sequence[Entry]) -> bool:

@@ -18,6 +18,7 @@ from alignment.localize.hypotheses.passes import PROBE, by_call, by_input, by_re
 
 SETTINGS = Family("settings", by_call)
 OWN_FUNCTION = Family("function_of_own_class", by_input)
+WRITTEN_OUT = Family("function_written_out", by_input)
 OWN_SETTING = Family("setting_of_own_class", by_repair)
 
 KINDS = {
@@ -99,19 +100,29 @@ def usual(s: Subject) -> Iterator[Hypothesis]:
                 yield _hypothesis(s, {name: value})
 
 
-def _of_own_class(s: Subject) -> Subject | None:
-    """The second input where the reference's module is of a user's own class and the port's is a stock layer; else None."""
+def _of_own_class(s: Subject, stock: bool = True) -> Subject | None:
+    """The second input where the reference's module is of a user's own class and the port's is a stock layer or not; else None."""
     pair, network = s.pair, s.pair.reference
     if not _asked(s) or network.framework.knows(network.modules[s.path]):
         return None
     probe = s.probe(PROBE)  # None where the reference's module has children: it is no layer
-    return probe if probe is not None and pair.port.framework.knows(pair.port.modules[s.path]) else None
+    return probe if probe is not None and pair.port.framework.knows(pair.port.modules[s.path]) is stock else None
 
 
 @OWN_FUNCTION
 def another_activation(s: Subject) -> Iterator[Hypothesis]:
     """Both compute activations that are known, and not the same one."""
-    if (probe := _of_own_class(s)) is None:
+    yield from _swapped(s, _of_own_class(s))
+
+
+@WRITTEN_OUT
+def another_activation_written_out(s: Subject) -> Iterator[Hypothesis]:
+    """Likewise where both sides have classes of their own, and no call inside them says what is wrong."""
+    yield from _swapped(s, _of_own_class(s, stock=False))
+
+
+def _swapped(s: Subject, probe: Subject | None) -> Iterator[Hypothesis]:
+    if probe is None:
         return
     computed, wanted = ([_function(one, mine) for one in (s, probe)] for mine in (True, False))
     if computed[0] and wanted[0] and wanted[0] == wanted[1]:

@@ -1,0 +1,214 @@
+"""Forms of public ports: heads that are tied on one side alone, constants of another formula, classes that answer every name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from alignment.cli import main
+
+LANGUAGE_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.norm, self.fc = nn.Embedding(30, 16), nn.LayerNorm(16), nn.Linear(16, 16)
+        self.head = nn.Linear(16, 30, bias=False)
+        self.head.weight = self.emb.weight
+
+    def forward(self, ids):
+        return self.head(self.norm(torch.relu(self.fc(self.emb(ids)))))
+"""
+LANGUAGE = """
+import paddle
+from paddle import nn
+
+
+class Head(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.weight = self.create_parameter([30, 16], default_initializer=nn.initializer.Normal(0., 1.))
+
+    def forward(self, x):
+        return paddle.matmul(x, self.weight, transpose_y=True)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u, normal = nn.initializer.Uniform(-.25, .25), nn.initializer.Normal(0., 1.)
+        self.emb = nn.Embedding(30, 16, weight_attr=normal)
+        self.norm = nn.LayerNorm(16)
+        self.fc = nn.Linear(16, 16, u, u)
+        self.head = HEAD
+
+    def forward(self, ids):
+        x = self.norm(nn.functional.relu(self.fc(self.emb(ids))))
+        return self.head(x)
+"""
+OF_ITS_OWN = LANGUAGE.replace("HEAD", "nn.Linear(16, 30, normal, bias_attr=False)")
+TIED = LANGUAGE.replace("self.head = HEAD", "self.head = None").replace(
+    "self.head(x)", "paddle.matmul(x, self.emb.weight, transpose_y=True)"
+)
+SCALED_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1))
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.body((x - self.mean) / self.std).mean((2, 3)))
+"""
+SCALED = """
+import paddle
+from paddle import nn
+
+
+def conv(i, o):
+    u = nn.initializer.Uniform(-(9 * i) ** -.5, (9 * i) ** -.5)
+    return nn.Conv2D(i, o, 3, weight_attr=u, bias_attr=u)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mul", paddle.to_tensor([1 / .229, 1 / .224, 1 / .225]))
+        self.register_buffer("add", paddle.to_tensor([-.485 / .229, -.456 / .224, -.406 / .225]))
+        self.c1, self.bn, self.c2 = conv(3, 8), nn.BatchNorm2D(8), conv(8, 8)
+        u = nn.initializer.Uniform(-8 ** -.5, 8 ** -.5)
+        self.fc = nn.Linear(8, 4, u, u)
+
+    def forward(self, x):
+        x = x * self.mul[None, :, None, None] + self.add[None, :, None, None]
+        return self.fc(self.c2(nn.functional.relu(self.bn(self.c1(x)))).mean([2, 3]))
+"""
+GELU_REF = """
+import math
+import torch
+from torch import nn
+
+
+class NewGELU(nn.Module):
+    def forward(self, x):
+        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.act, self.b = nn.Linear(6, 16), NewGELU(), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.b(self.act(self.a(x)))
+"""
+GELU = """
+from paddle import nn
+
+
+class GELU(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.functional.gelu
+
+    def forward(self, x):
+        return self.act(x)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u, v = nn.initializer.Uniform(-6 ** -.5, 6 ** -.5), nn.initializer.Uniform(-.25, .25)
+        self.a, self.act, self.b = nn.Linear(6, 16, u, u), GELU(), nn.Linear(16, 4, v, v)
+
+    def forward(self, x):
+        return self.b(self.act(self.a(x)))
+"""
+# A base class as of model hubs: it answers every name from a configuration, and wraps a ``forward`` that is set.
+HUB = """
+from paddle import nn
+
+
+class Base(nn.Layer):
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__"):
+                raise
+            return None
+
+    def __setattr__(self, name, value):
+        if name == "forward":
+            given, value = value, lambda *args, **kwargs: given(self, *args, **kwargs)
+        super().__setattr__(name, value)
+
+
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.body = Body()
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Body(Base):
+    def __init__(self):
+        super().__init__()
+        u, v = nn.initializer.Uniform(-6 ** -.5, 6 ** -.5), nn.initializer.Uniform(-.25, .25)
+        self.a, self.b = nn.Linear(6, 16, u, u), nn.Linear(16, 4, v, v)
+
+    def forward(self, x):
+        return self.b(nn.functional.gelu(self.a(x), approximate=True) * 1.0)
+"""
+HUB_REF = GELU_REF.replace("class Net", "class Body") + (
+    "\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.body = Body()\n\n"
+    "    def forward(self, x):\n        return self.body(x)\n"
+)
+UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
+EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
+
+# Reference, port, and kind, place and words of its mistakes.
+CASES = {
+    "tied on both sides": (LANGUAGE_REF, TIED, []),
+    "an untied layer": (LANGUAGE_REF, OF_ITS_OWN, [UNTIED]),
+    "an untied tensor of a module's own": (LANGUAGE_REF, LANGUAGE.replace("HEAD", "Head()"), [UNTIED]),
+    "untied, and a setting": (LANGUAGE_REF, OF_ITS_OWN.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [UNTIED, EPS]),
+    "untied where nothing is trained": (
+        LANGUAGE_REF.replace("self.emb.weight\n", "self.emb.weight.requires_grad_(False)\n"),
+        OF_ITS_OWN.replace("        self.head =", "        self.emb.weight.stop_gradient = True\n        self.head =").replace(
+            "    def forward(self, ids):", "        self.head.weight.stop_gradient = True\n\n    def forward(self, ids):"), []),
+    "constants of another formula": (SCALED_REF, SCALED, []),
+    "a wrong one of them": (SCALED_REF, SCALED.replace(".406 / .225", ".46 / .225"), [("", "", "")]),
+    "GELU written out": (GELU_REF, GELU, [("activation", "act", "it computes GELU, expected GELU (tanh)")]),
+    "GELU in two forms": (GELU_REF, GELU.replace("self.act(x)\n\n\n", "self.act(x, approximate=True)\n\n\n"), []),
+    "classes that answer every name": (HUB_REF, HUB, []),
+    "a mistake in such classes": (HUB_REF, HUB.replace("* 1.0", "* 1.1"), [("", "body", "")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_a_form(case, tmp_path, capsys):
+    reference, port, wanted = CASES[case]
+    (tmp_path / "theirs.py").write_text(reference)
+    (tmp_path / "ours.py").write_text(port)
+    given = "4x3x17x21" if reference is SCALED_REF else "4x6"
+    if "Embedding" in reference:
+        np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(0).integers(0, 30, (2, 12)))
+        given = str(tmp_path / "ids.npz")
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", given)
+    status = main(["audit", *sides, "--report", str(tmp_path / "report")])
+    mistakes = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert (status, len(mistakes)) == (int(bool(wanted)), len(wanted)), capsys.readouterr().out
+    for one, (kind, place, words) in zip(mistakes, wanted, strict=True):
+        assert one["kind"] == (kind or one["kind"]) and one["location"].startswith(place) and words in one["hint"], one
