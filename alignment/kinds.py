@@ -86,6 +86,7 @@ class Kind(str, enum.Enum):
     DROPOUT_MISSING = "dropout_missing"
     DROPOUT_RATE = "dropout_rate"
     DROPOUT_SCALE = "dropout_scale"
+    DROPOUT_SHAPE = "dropout_shape"
 
     # quantisation
     QUANTISED_SCALE = "quantised_scale"

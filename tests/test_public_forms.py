@@ -175,6 +175,59 @@ HUB_REF = GELU_REF.replace("class Net", "class Body") + (
     "\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.body = Body()\n\n"
     "    def forward(self, x):\n        return self.body(x)\n"
 )
+PADDED_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.fc = nn.Embedding(30, 16, padding_idx=2), nn.Linear(16, 4)
+        nn.init.normal_(self.emb.weight, 0, 0.1)
+
+    def forward(self, ids):
+        return self.fc(self.emb(ids))
+"""
+PADDED = """
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u = nn.initializer.Uniform(-.25, .25)
+        self.emb = nn.Embedding(30, 16, padding_idx=2, weight_attr=nn.initializer.Normal(0., .1))
+        self.fc = nn.Linear(16, 4, u, u)
+
+    def forward(self, ids):
+        return self.fc(self.emb(ids))
+"""
+DROPPED_REF = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.fc = nn.Dropout2d(0.3), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.fc(self.drop(x).mean((2, 3)))
+"""
+DROPPED = """
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u = nn.initializer.Uniform(-.25, .25)
+        self.drop, self.fc = nn.Dropout2D(0.3), nn.Linear(16, 4, u, u)
+
+    def forward(self, x):
+        return self.fc(self.drop(x).mean((2, 3)))
+"""
 UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
@@ -188,6 +241,17 @@ CASES = {
         LANGUAGE_REF.replace("self.emb.weight\n", "self.emb.weight.requires_grad_(False)\n"),
         OF_ITS_OWN.replace("        self.head =", "        self.emb.weight.stop_gradient = True\n        self.head =").replace(
             "    def forward(self, ids):", "        self.head.weight.stop_gradient = True\n\n    def forward(self, ids):"), []),
+    "dropout of channels": (DROPPED_REF, DROPPED, []),
+    "dropout of single values for channels": (DROPPED_REF, DROPPED.replace("Dropout2D", "Dropout"), [
+        ("dropout_shape", "drop", "dropout drops single values, expected whole channels")]),
+    "dropout of channels for single values": (DROPPED_REF.replace("Dropout2d", "Dropout"), DROPPED, [
+        ("dropout_shape", "drop", "dropout drops whole channels, expected single values")]),
+    "dropout of channels of another rate": (DROPPED_REF, DROPPED.replace("0.3", "0.4"), [
+        ("dropout_rate", "drop", "p = 0.4, expected 0.3")]),
+    "a row of padding that is not zero": (PADDED_REF, PADDED, [
+        ("padding_index", "emb", "padding_idx 2 gives zeros for this number, expected the row of the weight"),
+        ("initialisation", "emb.weight", "all values 0")]),
+    "a row of padding that is zero": (PADDED_REF.replace("0, 0.1)", "0, 0.1)\n        self.emb.weight.data[2] = 0"), PADDED, []),
     "constants of another formula": (SCALED_REF, SCALED, []),
     "a wrong one of them": (SCALED_REF, SCALED.replace(".406 / .225", ".46 / .225"), [("", "", "")]),
     "GELU written out": (GELU_REF, GELU, [("activation", "act", "it computes GELU, expected GELU (tanh)")]),
@@ -202,7 +266,7 @@ def test_what_is_said_of_a_form(case, tmp_path, capsys):
     reference, port, wanted = CASES[case]
     (tmp_path / "theirs.py").write_text(reference)
     (tmp_path / "ours.py").write_text(port)
-    given = "4x3x17x21" if reference is SCALED_REF else "4x6"
+    given = "4x3x17x21" if reference is SCALED_REF else "4x16x5x7" if "Dropout" in reference else "4x6"
     if "Embedding" in reference:
         np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(0).integers(0, 30, (2, 12)))
         given = str(tmp_path / "ids.npz")

@@ -115,21 +115,28 @@ def _random_parameters(framework: Framework, network: Module, rng: np.random.Gen
     state = framework.state(network)
     state = {name: array if roles[name] == "buffer" else random_values(rng, name, array) for name, array in state.items()}
     state |= {name: array for name, array in (kept or {}).items() if name in state and array.ndim > 1 and roles[name] != "buffer"}
-    for name, row in padding_rows(framework, network).items():
-        state[name][row] = 0
+    rows = padding_rows(framework, network)
+    framework.load(network, state)
+    state = framework.state(network)  # of tied tensors the last that was loaded
+    held = {entry.canonical: id(tensor) for entry, tensor in framework.described(network)}
+    for name, row in rows.items():
+        for other in (other for other in state if held[other] == held[name]):
+            state[other][row] = 0
     framework.load(network, state)
     return state
 
 
 def padding_rows(framework: Framework, network: Module) -> dict[str, int]:
-    """Rows of embeddings that stand for padding: both frameworks keep them at 0, and Paddle gives 0 whatever they hold.
+    """Rows of embeddings that stand for padding, where they are 0 as both frameworks make them: Paddle gives 0 whatever they hold.
 
     Returns:
         Canonical name of the matrix -> number of the row.
     """
     modules = framework.modules(network, every_path=True)
     rows = {path: framework.layer(module).settings.get("padding_idx") for path, module in modules.items()}
-    return {f"{path}.weight" if path else "weight": row for path, row in rows.items() if row is not None}
+    found = {f"{path}.weight" if path else "weight": row for path, row in rows.items() if row is not None}
+    held = framework.tensors(network) if found else {}
+    return {name: row for name, row in found.items() if not framework.array(held[name])[row].any()}
 
 
 def _as_held(framework: Framework, network: Module, state: State) -> State:

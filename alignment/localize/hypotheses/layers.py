@@ -85,6 +85,22 @@ def not_scaled(s: Subject) -> Hypotheses:
 
 
 @DROPOUT
+def single_values_or_channels(s: Subject) -> Hypotheses:
+    out, right, p = s.output, s.expected, float(s.layer.settings["p"])
+    if not s.pair.training or not _dropped(s) or right is None or out is None or right.shape != out.shape or not 0 < p < 1:
+        return
+    mine, its = ("whole channels" if _is_by_channel(one) else "single values" for one in (out, right))
+    if mine != its:
+        yield Hypothesis(Kind.DROPOUT_SHAPE, f"dropout drops {mine}, expected {its}", _kept_times(1 / (1 - p)))
+
+
+def _is_by_channel(made: np.ndarray) -> bool:
+    """Whether a channel of a sample is zero as a whole or nowhere."""
+    dropped = (made == 0).reshape(*made.shape[:2], -1)
+    return bool((dropped == dropped[..., :1]).all())
+
+
+@DROPOUT
 def another_rate(s: Subject) -> Hypotheses:
     p, dropped = float(s.layer.settings["p"]), _dropped(s)
     out, given = s.output, s.input
@@ -261,8 +277,10 @@ def margin(s: Subject) -> Hypotheses:
 def padding_index(s: Subject) -> Hypotheses:
     own = s.pair.port.framework.layer(s.pair.port.modules[s.path]).settings.get("padding_idx")
     weight, right = s.weights()["weight"], s.layer.settings.get("padding_idx")
-    if own is not None and own != right:
+    if own is not None:
         words = f"padding_idx {own}, expected {right}: it gives zeros for this number"
+        if own == right:  # the other framework stops the gradient of the row alone
+            words = f"padding_idx {own} gives zeros for this number, expected the row of the weight, which holds other numbers"
         yield Hypothesis(Kind.PADDING_INDEX, words, lambda x: np.where((x == own)[..., None], 0.0, weight[x]))
 
 
