@@ -253,6 +253,10 @@ CASES = {
         ("initialisation", "emb.weight", "all values 0")]),
     "a row of padding that is zero": (PADDED_REF.replace("0, 0.1)", "0, 0.1)\n        self.emb.weight.data[2] = 0"), PADDED, []),
     "constants of another formula": (SCALED_REF, SCALED, []),
+    "constants of another formula, and a layer for two places": (
+        SCALED_REF.replace("        self.head =", "        self.pool = nn.MaxPool2d(2, 1)\n        self.head =").replace(
+            "(x - self.mean) / self.std", "self.pool(self.pool((x - self.mean) / self.std))"),
+        SCALED.replace("self.c1(x)", "self.c1(nn.functional.max_pool2d(nn.functional.max_pool2d(x, 2, 1), 2, 1))"), []),
     "a wrong one of them": (SCALED_REF, SCALED.replace(".406 / .225", ".46 / .225"), [("", "", "")]),
     "GELU written out": (GELU_REF, GELU, [("activation", "act", "it computes GELU, expected GELU (tanh)")]),
     "GELU in two forms": (GELU_REF, GELU.replace("self.act(x)\n\n\n", "self.act(x, approximate=True)\n\n\n"), []),
@@ -266,7 +270,7 @@ def test_what_is_said_of_a_form(case, tmp_path, capsys):
     reference, port, wanted = CASES[case]
     (tmp_path / "theirs.py").write_text(reference)
     (tmp_path / "ours.py").write_text(port)
-    given = "4x3x17x21" if reference is SCALED_REF else "4x16x5x7" if "Dropout" in reference else "4x6"
+    given = "4x3x17x21" if "Conv2d" in reference else "4x16x5x7" if "Dropout" in reference else "4x6"
     if "Embedding" in reference:
         np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(0).integers(0, 30, (2, 12)))
         given = str(tmp_path / "ids.npz")
