@@ -228,6 +228,44 @@ class Net(nn.Layer):
     def forward(self, x):
         return self.fc(self.drop(x).mean((2, 3)))
 """
+DRAWN_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(40, 64) * 0.1)
+        self.fc = nn.Linear(64, 40)
+
+    def forward(self, x):
+        return self.fc(x @ self.scale)
+"""
+DRAWN = """
+import paddle
+from paddle import nn
+
+BOUND = 64 ** -.5
+
+
+def uniform(bound):
+    return paddle.ParamAttr(initializer=nn.initializer.Uniform(-bound, bound))
+
+
+def linear(i, o):
+    return nn.Linear(i, o, weight_attr=uniform(2 * BOUND), bias_attr=uniform(BOUND))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.scale = self.create_parameter([40, 64], default_initializer=nn.initializer.Normal(0., .4))
+        self.fc = linear(64, 40)
+
+    def forward(self, x):
+        return self.fc(paddle.matmul(x, self.scale))
+"""
 UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
@@ -248,6 +286,14 @@ CASES = {
         ("dropout_shape", "drop", "dropout drops whole channels, expected single values")]),
     "dropout of channels of another rate": (DROPPED_REF, DROPPED.replace("0.3", "0.4"), [
         ("dropout_rate", "drop", "p = 0.4, expected 0.3")]),
+    "an initialiser of the port's own choice": (DRAWN_REF, DRAWN, [
+        ("initialisation", "scale", "standard deviation 0.4, expected 0.1; the port's source sets this initialiser")]),
+    "initialisers of the reference": (
+        DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)").replace("2 * BOUND", "BOUND"), []),
+    "the framework's own initialiser": (DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)").replace(
+        "weight_attr=uniform(2 * BOUND), ", ""), []),
+    "rounding beside a mistake": (SCALED_REF, SCALED.replace("BatchNorm2D(8)", "BatchNorm2D(8, epsilon=1e-3)"), [
+        ("batch_norm_eps", "body.1", "wrong eps: 0.001")]),
     "a row of padding that is not zero": (PADDED_REF, PADDED, [
         ("padding_index", "emb", "padding_idx 2 gives zeros for this number, expected the row of the weight"),
         ("initialisation", "emb.weight", "all values 0")]),
@@ -270,7 +316,15 @@ def test_what_is_said_of_a_form(case, tmp_path, capsys):
     reference, port, wanted = CASES[case]
     (tmp_path / "theirs.py").write_text(reference)
     (tmp_path / "ours.py").write_text(port)
-    given = "4x3x17x21" if "Conv2d" in reference else "4x16x5x7" if "Dropout" in reference else "4x6"
+    given = (
+        "4x3x17x21"
+        if "Conv2d" in reference
+        else "4x16x5x7"
+        if "Dropout" in reference
+        else "4x40"
+        if "randn" in reference
+        else "4x6"
+    )
     if "Embedding" in reference:
         np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(0).integers(0, 30, (2, 12)))
         given = str(tmp_path / "ids.npz")
