@@ -279,6 +279,17 @@ for name, kind, words, training, made in (
 ):
     right = (lambda x: 2 * x * KEPT) if training else (lambda x: x)
     case(DROPOUT, name, kind, words, dropout(made), dropout(right), X, training=training)
+CHANNELS = np.broadcast_to(np.random.default_rng(7).random((3, 4, 1, 1)) > 0.5, X.shape)
+case(
+    DROPOUT,
+    "single_values_or_channels",
+    Kind.DROPOUT_SHAPE,
+    "dropout drops single values, expected whole channels",
+    dropout(lambda x: 2 * x * KEPT),
+    dropout(lambda x: 2 * x * CHANNELS),
+    X,
+    training=True,
+)
 
 LINE = {"weight": weight(6, 6), "bias": weight(6)}
 for name, kind, words, made in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -24,6 +25,11 @@ from tests.browser import DESK, PHONE, browser, opened
 from tests.conftest import ROOT
 
 PICTURES = find_pictures([ROOT / "lite_data"])
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+# Products of int8 are summed in 16 bits there, and saturate: the first layer of the network is bad in truth (docs/deploy.md).
+saturates = pytest.mark.skipif(
+    "avx2" in CPU and "vnni" not in CPU, reason="ONNX Runtime saturates on an x86 processor without VNNI"
+)
 CLASSES = tuple("abcdef")
 SIDE, CHANNELS = 32, 16
 
@@ -154,7 +160,10 @@ def explained(tmp_path_factory):
     return measured
 
 
-@pytest.mark.parametrize(("spoilt", "worst", "cause"), [("weights", {"second"}, "weights"), ("range", {"first", "second"}, None)])
+@pytest.mark.parametrize(
+    ("spoilt", "worst", "cause"),
+    [pytest.param("weights", {"second"}, "weights", marks=saturates), ("range", {"first", "second"}, None)],
+)
 def test_a_layer_that_is_spoilt_is_the_worst_and_stays_in_float32(spoilt, worst, cause, explained):
     bundle, found = explained(spoilt)
     bad = {name for name, layer in found.layers.items() if layer.bad}
@@ -178,6 +187,7 @@ def test_without_keep_auto_the_spoilt_weights_are_stored_in_int8_and_that_is_sai
     assert max(trial.agreement for trial in found.trials) < 0.9
 
 
+@saturates
 def test_in_a_sound_network_no_layer_is_bad(explained):
     bundle, found = explained("")
     ratios = [layer.alone.ratio for layer in found.layers.values()]
@@ -251,6 +261,7 @@ def test_where_times_cannot_be_believed_that_is_said():
         assert "its time is not known" in tried(control, 0.9).warnings()[0]
 
 
+@saturates
 @pytest.mark.parametrize("spoilt", ["", "weights"])
 def test_the_page_says_it_on_a_desk_and_on_a_phone(spoilt, explained):
     bundle, found = explained(spoilt)

@@ -121,7 +121,7 @@ class Taped(Framework):
 
         for name in OWN_HOOKS:
             noted(module, name, {}).clear()
-        module.__dict__[self.computing] = computed  # a class's own __setattr__ may wrap what it is given
+        object.__setattr__(module, self.computing, computed)  # a class's own __setattr__ may wrap what it is given
         return True
 
     @contextlib.contextmanager
@@ -136,9 +136,9 @@ class Taped(Framework):
                 vars(module)[name].clear()
                 vars(module)[name].update(kept)
             if own is not None:
-                module.__dict__[self.computing] = own
-            else:
-                module.__dict__.pop(self.computing, None)
+                object.__setattr__(module, self.computing, own)
+            elif self.computing in vars(module):
+                object.__delattr__(module, self.computing)
 
     def share_masks(self, model: Module, layers: Sequence[Module], uniform: Uniform) -> Sharing:
         return share(self.modules(model).values(), layers, uniform)

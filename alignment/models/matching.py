@@ -79,13 +79,9 @@ class Matched:
 
 
 def matched(
-    port: Module,
-    reference: Module,
-    names: Mapping[str, str],
-    sides: Sides,
-    inputs: Callable[[], tuple],
+    port: Module, reference: Module, names: Mapping[str, str], sides: Sides, inputs: Callable[[], tuple],
     links: Sequence[Link] = (),
-) -> Matched:
+) -> Matched:  # fmt: skip
     """Match two fresh models, and choose how to call the port's modules and both sides' tensors.
 
     Args:
@@ -113,14 +109,10 @@ def matched(
             (matching, found, fits), unknown, tied = other, more, second
         else:
             _hide(models, sides, unknown)
-    if live and any(APART in note for note in matching.notes) and any(kept := _own_constants(models, live, matching, found)):
-        without, seen = (unknown[0] | kept[0], unknown[1] | kept[1]), _occurring(models, live, inputs(), matching, found)
-        _hide(models, sides, without, tied)
-        other = _match(models, dict(names), sides, inputs, list(links), live)
-        if other[2] and _occurring(models, live, inputs(), *other[:2]) >= seen:
-            (matching, found, fits), unknown = other, without
-        else:
-            _hide(models, sides, unknown, tied)
+    if live and any(APART in note for note in matching.notes):
+        again = lambda: _match(models, dict(names), sides, inputs, list(links), live)  # noqa: E731
+        kept = _with_own_constants(models, live, inputs, again, (matching, found), (unknown, tied))
+        (matching, found, fits), unknown = kept or ((matching, found, fits), unknown)
     if live and (not fits or any(APART in note for note in matching.notes)):
         laid_out = _with_layouts(models, dict(names), live, inputs, list(links), (matching, found))
         matching, found, fits = laid_out or (matching, found, fits)
@@ -308,6 +300,27 @@ def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Form
         return {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]}
 
     return alone(0), alone(1)
+
+
+def _with_own_constants(
+    models: tuple[Module, Module],
+    sides: Live,
+    inputs: Callable[[], tuple],
+    again: Callable[[], tuple[Matching, list[Link], bool]],
+    so_far: tuple[Matching, list[Link]],
+    hidden: tuple[tuple[Forms, Forms], Tied],
+) -> tuple[tuple[Matching, list[Link], bool], tuple[Forms, Forms]] | None:
+    """What ``again`` matches without constants of other values, and what the engine does not know then; None where it fits less."""
+    kept, (unknown, tied) = _own_constants(models, sides, *so_far), hidden
+    if not any(kept):
+        return None
+    without, seen = (unknown[0] | kept[0], unknown[1] | kept[1]), _occurring(models, sides, inputs(), *so_far)
+    _hide(models, sides, without, tied)
+    other = again()
+    if other[2] and _occurring(models, sides, inputs(), *other[:2]) >= seen:
+        return other, without
+    _hide(models, sides, unknown, tied)
+    return None
 
 
 def _own_constants(models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link]) -> tuple[Forms, Forms]:
