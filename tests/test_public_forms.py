@@ -286,8 +286,8 @@ CASES = {
         ("dropout_shape", "drop", "dropout drops whole channels, expected single values")]),
     "dropout of channels of another rate": (DROPPED_REF, DROPPED.replace("0.3", "0.4"), [
         ("dropout_rate", "drop", "p = 0.4, expected 0.3")]),
-    "an initialiser of the port's own choice": (DRAWN_REF, DRAWN, [
-        ("initialisation", "scale", "standard deviation 0.4, expected 0.1; the port's source sets this initialiser")]),
+    "an initialiser that a helper chooses": (DRAWN_REF, DRAWN, [
+        ("initialisation", "fc.weight", "the port's source sets this initialiser")]),
     "initialisers of the reference": (
         DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)").replace("2 * BOUND", "BOUND"), []),
     "the framework's own initialiser": (DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)").replace(

@@ -353,13 +353,13 @@ class Framework(Description):
         Hyperparameters that other frameworks' kernels hold in float32 are rounded to it.
         """
 
+    def chooses_initialiser(self, module: Module, tensor: str) -> bool:
+        """Whether the initialiser of a layer's ``weight`` or ``bias`` was given to it; False where its class's default draws it."""
+        return False
+
     @contextlib.contextmanager
     def noting_parameters(self) -> Iterator[Callable[[Tensor], bool]]:
-        """A model is built inside; gives a function that says whether its source chooses how a parameter is drawn.
-
-        An initialiser was given to the layer, a class of the source's own makes the parameter with one, or it was filled again
-        after its layer had drawn it; otherwise the default of the framework's class draws it.
-        """
+        """A model is built inside; gives a function that says whether a parameter was filled again after its layer had drawn it."""
         yield lambda tensor: False
 
     def rounds_eps(self, module: Module) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import inspect
 import os
 import sys
 import warnings
@@ -304,31 +303,27 @@ class Paddle(Taped):
         # Unlike astype, it covers BatchNorm's statistics; unlike to(), it leaves integer buffers as they are.
         return model._to_impl(device=None, dtype="float64", blocking=None, include_sublayers=True, floating_only=True)
 
+    def chooses_initialiser(self, module: nn.Layer, tensor: str) -> bool:
+        names = ("_bias_attr",) if tensor == "bias" else ("_weight_attr", "_param_attr")
+        given = [vars(module).get(name) for name in names]
+        return any(isinstance(getattr(one, "initializer", one), nn.initializer.Initializer) for one in given)
+
     @contextlib.contextmanager
     def noting_parameters(self) -> Iterator[Callable[[paddle.Tensor], bool]]:
-        noted: dict[int, tuple[paddle.Tensor, bytes, bool]] = {}  # the tensors, too, so that their ids stay theirs
+        noted: dict[int, tuple[paddle.Tensor, bytes]] = {}  # the tensors, too, so that their ids stay theirs
         own = nn.Layer.create_parameter
-        takes = inspect.signature(own)
 
         def held(tensor: paddle.Tensor) -> bytes:
             return tensor.flatten()[:FIRST].numpy().tobytes()
 
         def created(layer: nn.Layer, *args: Any, **kwargs: Any) -> paddle.Tensor:
             made = own(layer, *args, **kwargs)
-            given = takes.bind(layer, *args, **kwargs).arguments
-            of_framework = type(layer).__module__.startswith("paddle.")  # it gives its own default to its parameters
-            initialisers = [given.get("attr"), None if of_framework else given.get("default_initializer")]
-            chosen = any(isinstance(getattr(one, "initializer", one), nn.initializer.Initializer) for one in initialisers)
             if made is not None:  # as of a bias that is left out
-                noted[id(made)] = made, held(made), chosen
+                noted[id(made)] = made, held(made)
             return made
 
-        def is_chosen(tensor: paddle.Tensor) -> bool:
-            _, first, chosen = noted.get(id(tensor), (None, b"", False))
-            return id(tensor) in noted and (chosen or first != held(tensor))
-
         with patched(nn.Layer, create_parameter=created):
-            yield is_chosen
+            yield lambda tensor: id(tensor) in noted and noted[id(tensor)][1] != held(tensor)
 
     def rounds_eps(self, module: nn.Layer) -> bool:
         stock = nn.layer.norm._BatchNormBase.forward, nn.BatchNorm.forward, nn.LayerNorm.forward

@@ -62,16 +62,20 @@ def _findings(context: Context, constants: Sequence[Verdict], verdicts: Sequence
 
 
 class _Choices:
-    """Whether the port's source says how a tensor is drawn; otherwise the framework's default does."""
+    """Whether the port's source says how tensors of a framework's layers are drawn; otherwise the framework's default does."""
 
     def __init__(self, context: Context) -> None:
-        framework, names = context.port.framework, context.paired.matched.matching.renaming()
-        with framework.noting_parameters() as self.is_chosen:
-            port = context.networks.fresh("port")
-        self.tensors = {renamed(entry, names): tensor for entry, tensor in framework.described(port)}
+        self.framework, self.paths = context.port.framework, context.paired.matched.matching.paths
+        with self.framework.noting_parameters() as self.filled_again:
+            port = context.spec.port(**{**context.spec.options, **context.options})
+        self.modules = self.framework.modules(port, every_path=True)
 
     def of(self, name: str) -> bool:
-        return self.is_chosen(self.tensors.get(name))
+        path, _, tensor = name.rpartition(".")
+        module = self.modules.get(self.paths.get(path, path))
+        if module is None:
+            return False
+        return self.framework.chooses_initialiser(module, tensor) or self.filled_again(getattr(module, tensor, None))
 
 
 def findings(context: Context) -> Iterator[Finding]:
