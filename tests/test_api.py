@@ -76,6 +76,16 @@ def test_a_model_itself_may_be_given_and_the_message_is_the_cards():
     assert assert_aligned(port(), reference(), inputs="4x3x16x16", training=False).passed
 
 
+@pytest.mark.parametrize("built", ["port", "reference", "both"])
+def test_the_weights_of_a_model_that_is_built_are_no_initialisation(built):
+    sides = {"port": port, "reference": reference}
+    given = {name: made() if built in (name, "both") else made for name, made in sides.items()}
+    result = audit(**given, inputs="4x3x16x16")
+    assert result.passed, str(result)
+    assert any("initialisation: give the class or function" in line for line in result.not_checked), result.not_checked
+    assert not any("initialisation" in line for line in audit(port, reference, inputs="4x3x16x16").not_checked)
+
+
 def test_a_model_without_a_parameter_has_no_gradients_to_compare_and_passes_where_it_is_right():
     of = {"reference": "tests/pairs/formulas.py:ReferenceStep", "inputs": "tests/pairs/formulas.py:weight_and_gradient"}
     result = audit("tests/pairs/formulas.py:PortStep", **of)

@@ -14,7 +14,11 @@ from mobilenetv3_common.errors import UserError
 def maker_of(role: str, made: Any) -> ModelMaker:
     """What makes a side's model, of whatever a program gives."""
     flag = "dump" if role == "dump" else f"--{role}"
-    return ModelMaker(flag, made, {}) if isinstance(made, str) else GivenMaker(flag, _title(made), {}, _maker(role, made))
+    return (
+        ModelMaker(flag, made, {})
+        if isinstance(made, str)
+        else GivenMaker(flag, _title(made), {}, _maker(role, made), not _makes(made))
+    )
 
 
 def _title(made: Any) -> str:
@@ -22,9 +26,14 @@ def _title(made: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
+def _makes(made: Any) -> bool:
+    """Whether it is a callable that makes a model, rather than a model."""
+    return isinstance(made, type | functools.partial) or hasattr(made, "__qualname__")
+
+
 def _maker(role: str, made: Any) -> Callable[[], Any]:
     """What makes the model: the callable that was given, or copies of a model."""
-    if isinstance(made, type | functools.partial) or hasattr(made, "__qualname__"):
+    if _makes(made):
         return made  # type: ignore[no-any-return]
     if any(hasattr(made, name) for name in ("state_dict", "parameters_dict")):
         return functools.partial(copy.deepcopy, made)

@@ -45,6 +45,7 @@ class ModelMaker:
     flag: str
     text: str
     arguments: Mapping[str, Any]
+    built = False  # whether it gives copies of one model, whose weights are not drawn anew
 
     @property
     def title(self) -> str:
@@ -88,9 +89,11 @@ class GivenMaker(ModelMaker):
 
     Attributes:
         made: the callable.
+        built: whether it copies a model that was built already.
     """
 
     made: Callable[..., Module] = dict
+    built: bool = False
 
     @functools.cached_property
     def function(self) -> Callable[..., Module]:
@@ -135,7 +138,7 @@ def pair_of(port: ModelMaker, reference: ModelMaker, given: str | None, initiali
     Args:
         port, reference: the two sides.
         given: ``--input``; None to try.
-        initialisation: whether fresh weights are compared.
+        initialisation: whether fresh weights are compared; those of a model that is built already are not drawn anew.
 
     Raises:
         UserError: a side cannot be built or is no model, or the reference accepts no input.
@@ -156,7 +159,7 @@ def pair_of(port: ModelMaker, reference: ModelMaker, given: str | None, initiali
         small_shape=inputs.small,
         inputs=inputs.make,
         whole_inputs=inputs.whole,
-        initialisation=initialisation,
+        initialisation=initialisation and not (port.built or reference.built),
     )
     name = reference.text.rpartition(":")[2]
     return AuditPair(Project(name, sides[0], sides[1], {name: spec}), inputs, (count, right))

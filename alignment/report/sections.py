@@ -35,6 +35,7 @@ FLAGS = {  # of topics that an audit does not compare by itself
     "ranks": PROJECT,
 }
 IN_TRAINING = ("training mode", "initialisation")
+BUILT = "give the class or function that makes the model, not a model: the weights of a model are not drawn anew"
 FIRST = "fix the mistakes above, then run the audit again"
 
 
@@ -242,7 +243,8 @@ def _unchecked(context: Context, results: Sequence[StepResult], covered: Coverag
         if topic in FLAGS:
             together.setdefault(FLAGS[topic], []).append(topic)
         elif topic in IN_TRAINING and not (without and (topic == "training mode" or context.without_training)):
-            found.append(Unchecked(topic, FIRST if failed else ""))
+            given = topic == "initialisation" and context.spec.initialisation is False
+            found.append(Unchecked(topic, BUILT if given else FIRST if failed else ""))
     together[PROJECT] = [*together.pop(PROJECT, []), "data, metric, loss, optimizer, schedule and training"]
     if options:
         together["--port-args and --reference-args"] = [f"other values of {', '.join(options)}"]
