@@ -94,8 +94,9 @@ TWICE = (
 )
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 COMPARES = re.compile(r"\balign|\bmnv3 audit|\bbench |scripts/|docs/examples/(?!client)|projects[./]|tools/resnet50")
+MEASURED = "a measurement; tests/test_benchmark.py runs the tool"
 WHOLE = "make tipc runs the same chain on lite_data"
-AGAIN = "no_residual|momentum_inverted|crop_rounded_down|translate_other_way"  # of a step of which another fault is injected
+AGAIN = "batch_norm_eps|no_residual|momentum_inverted|crop_rounded_down|translate_other_way"  # of a step of which another fault is injected
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
     r"make (test|test-slow|lint|tipc|docs|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(in_ci=True),
@@ -121,12 +122,14 @@ EXPECTED: dict[str, Run] = {
         (*(PASSED.format(step) for step in (1, 2, 3, 4, 5, 6, 8)), r"results: result/report\.html"),
         instead=(MADE,),
         leaves=holds_updates,
+        weekly="tests/test_align_command.py runs steps 1 to 4, tests/test_breakages_5_backward.py and tests/test_breakages_6_train.py the "
+        "sound port in the others",
     ),
     # The environment has it all; an installation would change it.
     r"pip install .*(mindspore|zoo).*": Run(
         (r"Would install .*mobilenetv3-reproduction",),
         instead=((r"$", " --dry-run"),),
-        weekly="it downloads 800 MB, as make align-mindspore, or timm",
+        weekly="it downloads 800 MB, as make align-mindspore-short, or timm",
     ),
     r"pip install --no-deps paddleclas==.*": Run(
         (r"Would install paddleclas-",), instead=((r"$", " --dry-run"),), weekly="it downloads what tests/test_zoo.py stands in for"
@@ -162,7 +165,7 @@ EXPECTED: dict[str, Run] = {
     ),
     # The machine of the tests has no GPU; the command says so.
     r"python tools/align\.py --device gpu": Run((r"^error: --device gpu: this Paddle finds no GPU",), status=2),
-    r"python tools/align\.py --steps 1": Run((PASSED.format(1),)),
+    r"python tools/align\.py --steps 1": Run((PASSED.format(1),), weekly="tests/test_align_command.py runs the step"),
     r"python tools/align\.py --model mobilenet_v3_large --steps 1,4": Run(
         (PASSED.format(1), PASSED.format(4)), weekly="tests/test_align_command.py aligns the large model"
     ),
@@ -186,16 +189,18 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python tools/align\.py --weights my_port\.pdparams": Run(
         (PASSED.format(1), PASSED.format(6), r"my_port\.pdparams weights"),
-        weekly="make align runs the six steps; tests/test_align_command.py aligns with files of weights",
+        weekly="tests/test_align_command.py aligns with files of weights",
     ),
     **{
         rf"python scripts/0{step}_test_\w+\.py": Run(
-            (PASSED.format(step),), weekly="make align runs these steps, tests/test_align_command.py scripts" if step > 4 else ""
+            (PASSED.format(step),), weekly="tests/test_align_command.py runs scripts and steps" if step > 4 else ""
         )
         for step in range(1, 7)
     },
     r"python -m alignment\.compare result/\S+ result/\S+ --rtol 1e-4": Run((r"^(\d+) of \1 arrays agree",)),
-    r"python -m alignment\.compare output/port_resnet18/\S+ output/port_resnet18/\S+": Run((r"^1 of 1 arrays agree",)),
+    r"python -m alignment\.compare output/port_resnet18/\S+ output/port_resnet18/\S+": Run(
+        (r"^1 of 1 arrays agree",), weekly="tests/test_compare_command.py compares files"
+    ),
     r"python -m alignment\.compare mine\.npz theirs\.npz": Run((r"^1 of 1 arrays agree",)),
     r"python -m alignment bench projects/mobilenetv3/project\.py --false-alarms": Run(
         (r"^0 false alarms in 6 runs",),
@@ -289,6 +294,7 @@ EXPECTED: dict[str, Run] = {
     r"mnv3 audit --port paddle\.vision\.models:squeezenet.*": Run(
         (r"reference torchvision\.models:squeezenet1_1 \(PyTorch\)", r"^first divergence: forward: features\.0: padding 1"),
         status=1,
+        weekly="tests/test_zoo.py runs the same pair",
     ),
     r"python -m alignment run projects/resnet50/project\.py --model resnet18_stock --steps 1": Run(
         (r"^first divergence: forward: bn1: biased variance",),
@@ -426,17 +432,24 @@ EXPECTED: dict[str, Run] = {
     r"mnv3 audit --port output/exported/network\.onnx .*": Run((r"1 forward ... passed",)),
     r"mnv3 audit --port output/exported/deployed\.onnx .*": Run((r"nodes /Sub \(Sub\), /Div \(Div\)",), status=1),
     r"mnv3 audit --port model\.onnx .*": Run((r"error: --port model\.onnx: there is no such file",), status=2),
-    r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
-    r"python docs/examples/port_resnet18\.py": Run((r"^right$", r"Paddle's own 64\.")),
+    r"python docs/examples/localize_resnet18\.py": Run(
+        (r"no divergence: 76 modules agree", r"biased variance"), weekly="tests/test_project.py finds the same in ResNet-18"
+    ),
+    r"python docs/examples/port_resnet18\.py": Run(
+        (r"^right$", r"Paddle's own 64\."), weekly="tests/test_project.py aligns ResNet-18, tests/test_weights.py converts"
+    ),
     r"python docs/examples/initialisation\.py": Run((r"(?s)\A(?!.*WRONG).*linear .* right ",)),
     r"python tools/benchmark\.py loader( --repeats 7)?": Run(
-        (r"^paddle cv2 .* x torchvision pil$",), instead=((r"( --repeats 7)?$", " --repeats 1 --pictures 64"),)
+        (r"^paddle cv2 .* x torchvision pil$",), instead=((r"( --repeats 7)?$", " --repeats 1 --pictures 64"),), weekly=MEASURED
     ),
     r"python tools/benchmark\.py index --pictures 1281167( --repeats 3)?": Run(
         (r"^list file: later times, s  ", r"^class folders: a worker over an epoch, its own memory, MiB  "),
         instead=((r"1281167.*", "25000 --repeats 1"),),
+        weekly=MEASURED,
     ),
-    r"python tools/benchmark\.py train --repeats 61": Run((r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,)),
+    r"python tools/benchmark\.py train --repeats 61": Run(
+        (r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,), weekly=MEASURED
+    ),
     r"python tools/benchmark\.py data --pictures 50000": Run(
         (r"^doctor data .* x decoding$",), instead=((r"50000", "64 --repeats 1"),)
     ),
@@ -453,7 +466,7 @@ EXPECTED: dict[str, Run] = {
     r"bash test_tipc/(prepare|test_\w+)\.sh .* lite_train_lite_infer": Run(
         (r"ready: mobilenet_v3_small lite_train_lite_infer|(\d+) of \1 steps successful",), weekly="make tipc runs the same"
     ),
-    r"bash test_tipc/prepare\.sh .* whole_infer": Run((r"ready: mobilenet_v3_small whole_infer",)),
+    r"bash test_tipc/prepare\.sh .* whole_infer": Run((r"ready: mobilenet_v3_small whole_infer",), weekly=WHOLE),
     r"bash test_tipc/prepare\.sh .* whole_train_whole_infer": Run(
         (r"ready: mobilenet_v3_small whole_train_whole_infer",),
         # One epoch of a few pictures for 600 of ImageNet.
@@ -462,7 +475,7 @@ EXPECTED: dict[str, Run] = {
         ),
         weekly=WHOLE,
     ),
-    r"bash test_tipc/test_\w+\.sh .* whole_infer": Run((r"(\d+) of \1 steps successful",)),
+    r"bash test_tipc/test_\w+\.sh .* whole_infer": Run((r"(\d+) of \1 steps successful",), weekly=WHOLE),
     r"bash test_tipc/test_\w+\.sh .* whole_train_whole_infer": Run((r"(\d+) of \1 steps successful",), weekly=WHOLE),
 }
 
@@ -648,10 +661,10 @@ def test_every_command_has_its_expectation_and_every_expectation_a_command():
 def test_what_runs_weekly_says_where_else_it_is_shown():
     weekly = [command for command in every_command() if expected(command.text).weekly]
     assert 20 < len(weekly) < len(every_command()) / 2
-    targets = [*ci_targets(), "align"]
+    targets = ci_targets()
     for command in weekly:
         why = expected(command.text).weekly
-        tests, made = re.findall(r"tests/\w+\.py", why), re.findall(r"\bmake (\w+)", why)
+        tests, made = re.findall(r"tests/\w+\.py", why), re.findall(r"\bmake ([\w-]+)", why)
         assert tests or made, f"{command.text}: {why}"
         assert all((ROOT / test).is_file() for test in tests) and set(made) <= set(targets), f"{command.text}: {why}"
 
