@@ -96,7 +96,8 @@ DIGITS = "a measured result, three minutes of training; tests/test_train_command
 COMPARES = re.compile(r"\balign|\bmnv3 audit|\bbench |scripts/|docs/examples/(?!client)|projects[./]|tools/resnet50")
 MEASURED = "a measurement; tests/test_benchmark.py runs the tool"
 WHOLE = "make tipc runs the same chain on lite_data"
-AGAIN = "batch_norm_eps|no_residual|momentum_inverted|crop_rounded_down|translate_other_way"  # of a step of which another fault is injected
+# Faults of a step of which another one is injected.
+AGAIN = "batch_norm_eps|no_residual|momentum_inverted|crop_rounded_down|translate_other_way"
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
     r"make (test|test-slow|lint|tipc|docs|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(in_ci=True),
@@ -122,8 +123,8 @@ EXPECTED: dict[str, Run] = {
         (*(PASSED.format(step) for step in (1, 2, 3, 4, 5, 6, 8)), r"results: result/report\.html"),
         instead=(MADE,),
         leaves=holds_updates,
-        weekly="tests/test_align_command.py runs steps 1 to 4, tests/test_breakages_5_backward.py and tests/test_breakages_6_train.py the "
-        "sound port in the others",
+        weekly="tests/test_align_command.py runs steps 1 to 4, tests/test_breakages_5_backward.py and "
+        "tests/test_breakages_6_train.py the sound port in the others",
     ),
     # The environment has it all; an installation would change it.
     r"pip install .*(mindspore|zoo).*": Run(
