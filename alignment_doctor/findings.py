@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from mobilenetv3_common.called import as_called
 from mobilenetv3_common.counted import agreed
 
 SHOWN = 5  # places of a finding that a table shows; the page shows more, the JSON file all
@@ -104,6 +105,11 @@ class Finding:
     @property
     def is_problem(self) -> bool:
         return self.outcome.verdict is Verdict.FOUND
+
+    @property
+    def fix(self) -> str:
+        """What to do, with commands as the reader calls them."""
+        return as_called(self.check.fix)
 
 
 def check(id: str, *items: str, measures: str, fix: str) -> Callable[[Callable[[Any], Outcome]], Check]:

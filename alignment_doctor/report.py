@@ -10,6 +10,7 @@ from typing import Any
 
 from alignment.report.environment import machine, versions
 from alignment_doctor.findings import SHOWN, Finding, Verdict
+from mobilenetv3_common.called import as_called
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import STYLE, escape, table
 from mobilenetv3_common.errors import shown
@@ -144,7 +145,7 @@ def problem(finding: Finding) -> list[str]:
         f"{finding.check.id}: {finding.outcome.measured}",
         *(f"  {place}" for place in places),
         *more,
-        f"  what to do: {finding.check.fix}",
+        f"  what to do: {finding.fix}",
     ]
 
 
@@ -163,7 +164,7 @@ def as_json(examination: Examination) -> dict[str, Any]:
                 "verdict": one.outcome.verdict.value,
                 "measured": one.outcome.measured,
                 "where": list(one.outcome.where),
-                "fix": one.check.fix,
+                "fix": one.fix,
             }
             for one in examination.findings
         ],
@@ -210,7 +211,7 @@ def _problem(one: Finding) -> str:
     where = "<br>".join(lines[:SHOWN])
     if lines[SHOWN:]:
         where += f"<details><summary>{len(lines) - SHOWN} more lines</summary>{'<br>'.join(lines[SHOWN:])}</details>"
-    rows = [("Measured", escape(one.outcome.measured)), ("Where", where), ("What to do", escape(one.check.fix))]
+    rows = [("Measured", escape(one.outcome.measured)), ("Where", where), ("What to do", escape(one.fix))]
     items = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows if value)
     return f'<h2>{escape(one.check.id)}</h2><dl class="place">{items}</dl>{_explained(one.check.id)}'
 
@@ -221,7 +222,7 @@ def _explained(id: str) -> str:
     if not page.is_file():
         return ""
     title = "What this check means, an example, and how to fix it"
-    said = escape(page.read_text(encoding="utf-8").strip())
+    said = escape(as_called(page.read_text(encoding="utf-8").strip()))
     return f"<details><summary>{title}</summary><pre>{said}</pre></details>"
 
 

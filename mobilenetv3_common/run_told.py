@@ -222,7 +222,7 @@ def _from_published(fresh: int) -> str:
     """What to do next about weights drawn at random and few pictures; empty where there are many, or it began with others."""
     return (
         f"A likely cause: fresh weights learn little from {fresh} pictures; begin with published ones (--pretrained torchvision "
-        "--config configs/finetune.yaml)."
+        "--reset-classifier)."
         if 0 < fresh < FEW_PICTURES
         else ""
     )

@@ -55,6 +55,17 @@ def test_every_check_is_explained_where_it_says(monkeypatch, tmp_path):
     assert Path(where_explained("data.leak")) == ROOT / "docs" / "checks" / "data.leak.md", "from another folder the whole path"
 
 
+def test_outside_a_checkout_the_advice_names_commands_of_the_installed_tool(monkeypatch, tmp_path):
+    """In the terminal, the page with what it explains, and JSON."""
+    stuck = Examination("run", "output", [Finding(CHECKS["run.learning"], found("top-1 at chance", ["top-1 0.5"]))])
+    monkeypatch.setattr("sys.argv", ["tools/doctor.py"])
+    monkeypatch.chdir(ROOT)
+    assert "python tools/lr_find.py" in text(stuck) and "mnv3 lr-find" not in text(stuck)
+    monkeypatch.chdir(tmp_path)
+    for said in (text(stuck), page(stuck), str(report.as_json(stuck)["checks"])):
+        assert "mnv3 lr-find" in said and "python tools/" not in said
+
+
 def test_a_terminal_gets_colour_and_a_pipe_none(tmp_path):
     data = tmp_path / "data"
     shutil.copytree(LITE_DATA, data)

@@ -155,7 +155,12 @@ def test_a_moving_average_of_the_first_weights_is_the_cause_that_is_named():
     (other,) = doubts(entries(FALLING), tops, record(GUESSED), 0.05)
     assert "moving average" not in other and "fresh weights" not in other and "the folder of this run" not in other
     (few,) = doubts(entries(FALLING), tops, record(GUESSED), 0.05, None, 96)
-    assert "A likely cause: fresh weights learn little from 96 pictures; begin with published ones (--pretrained" in few
+    assert (
+        "A likely cause: fresh weights learn little from 96 pictures; begin with published ones (--pretrained torchvision "
+        "--reset-classifier)."
+        in few
+        and "--config" not in few
+    ), "the flags that such a run needs, and no recipe, which it may have used already"
     assert doubts(entries(FALLING), tops, record(GUESSED), 0.05, None, 5000) == [other], "many pictures"
     assert doubts(entries(FALLING), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), 0.92) == []
 
