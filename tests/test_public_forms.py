@@ -266,6 +266,53 @@ class Net(nn.Layer):
     def forward(self, x):
         return self.fc(paddle.matmul(x, self.scale))
 """
+FOURIER_REF = """
+import torch
+from torch import nn
+
+
+class Fourier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(.3, 3., 8), requires_grad=False)
+
+    def forward(self, x):
+        angles = x[..., None] * self.weight
+        return torch.cat([torch.sin(angles), torch.cos(angles)], -1).flatten(1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.fc = Fourier(), nn.Linear(96, 8)
+
+    def forward(self, x):
+        return self.fc(self.body(x))
+"""
+FOURIER = """
+import paddle
+from paddle import nn
+
+
+class Fourier(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", paddle.linspace(.3, 3., 8))
+
+    def forward(self, x):
+        angles = x[..., None] * self.weight
+        return paddle.concat([paddle.sin(angles), paddle.cos(angles)], -1).flatten(1)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u = nn.initializer.Uniform(-96 ** -.5, 96 ** -.5)
+        self.body, self.fc = Fourier(), nn.Linear(96, 8, u, u)
+
+    def forward(self, x):
+        return self.fc(self.body(x))
+"""
 UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
@@ -306,6 +353,11 @@ CASES = {
     "a wrong one of them": (SCALED_REF, SCALED.replace(".406 / .225", ".46 / .225"), [("", "", "")]),
     "GELU written out": (GELU_REF, GELU, [("activation", "act", "it computes GELU, expected GELU (tanh)")]),
     "GELU in two forms": (GELU_REF, GELU.replace("self.act(x)\n\n\n", "self.act(x, approximate=True)\n\n\n"), []),
+    "a buffer for a frozen parameter": (FOURIER_REF, FOURIER, []),
+    "a buffer for a frozen parameter, and a mistake": (FOURIER_REF, FOURIER.replace("self.weight\n", "self.weight * 2\n"), [
+        ("", "body", "")]),
+    "a buffer for a parameter that is trained": (FOURIER_REF.replace(", requires_grad=False", ""), FOURIER, [
+        ("", "", "")]),
     "classes that answer every name": (HUB_REF, HUB, []),
     "a mistake in such classes": (HUB_REF, HUB.replace("* 1.0", "* 1.1"), [("", "body", "")]),
 }  # fmt: skip

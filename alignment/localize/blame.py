@@ -22,7 +22,7 @@ from alignment.localize.watch import Watch
 from alignment.models.counterparts import Matching
 from alignment.models.links import plain
 from alignment.models.mending import is_part, mend
-from alignment.models.tracing import Answer, Network, apart, carrying, is_mask
+from alignment.models.tracing import Answer, Network, apart, carrying, held_otherwise, is_mask
 from alignment.strangers import strangers
 
 GRADIENT_OF = "gradient of "
@@ -110,8 +110,10 @@ class Pair:
     _needed: dict[str, list[bool]] | None = None
 
     def __post_init__(self) -> None:
+        constants = held_otherwise(self.port, self.reference)
         for network in self.networks:
             network.adapters = self.matching.adapters  # what one phase learns of the port's calls holds in all
+            network.constants = constants
 
     @property
     def networks(self) -> list[Network]:

@@ -150,6 +150,7 @@ class Network:
         role: ``"port"`` or ``"reference"``.
         dtype: of weights and inputs, ``"float32"`` or ``"float64"``; the latter is exact mode.
         adapters: of the port's modules; a reference's own modules are called as they are.
+        constants: names of buffers that are no statistics: the other side has them as parameters (``held_otherwise``).
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Network:
     ) -> None:  # fmt: skip
         self.framework, self.model, self.paths, self.stored = framework, model, paths, stored
         self.adapters, self.role = Adapters(), "reference" if paths is None else "port"
+        self.constants: frozenset[str] = frozenset()
         self.exact = begin is None or begin.name.partition("#")[0].endswith("64")
         self.dtype = "float64" if self.exact else "float32"
         if begin is not None:
@@ -204,10 +206,21 @@ class Network:
         own = self.framework.modules(self.model, every_path=True)
         return {theirs: own[ours] for theirs, ours in self.paths.items() if ours in own}
 
+    @property
+    def _names(self) -> dict[str, str]:
+        """Own path of each module -> the reference's."""
+        return {path: path for path in self.modules} if self.paths is None else {own: path for path, own in self.paths.items()}
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """By name, canonical, whether a tensor is a parameter or a buffer."""
+        names = self._names
+        return {renamed(entry, names): entry.role for entry in self.framework.entries(self.model)}
+
     @functools.cached_property
     def _named(self) -> dict[str, tuple[Entry, Tensor]]:
         """Parameters and floating buffers by name, canonical."""
-        names = {path: path for path in self.modules} if self.paths is None else {own: path for path, own in self.paths.items()}
+        names = self._names
         parameters: dict[str, tuple[Entry, Tensor]] = {}
         buffers: dict[str, tuple[Entry, Tensor]] = {}
         for entry, tensor in self.framework.described(self.model):
@@ -452,7 +465,7 @@ class Network:
                     again = functools.partial(self.put_back, path)
                     made, refused = pulled(framework, module, args, adapter.cotangents(cotangents), wanted, kwargs, again)
             inputs = adapter.inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
-            held = {name: self._named[full] for name, full in self.below(path).items()}
+            held = {name: self._named[full] for name, full in self.below(path).items() if full not in self.constants}
             kept = {name: entry.to_canonical(framework.array(tensor)) for name, (entry, tensor) in held.items()}
             answer = Answer(adapter.outputs(made.outputs), kept, inputs, refused=refused)
             for name, gradient in made.parameters.items():
@@ -610,3 +623,9 @@ def training_mode(networks: Sequence[Network], training: bool) -> Iterator[None]
     finally:
         for network, was in zip(networks, before, strict=True):
             network.framework.set_training(network.model, was)
+
+
+def held_otherwise(port: Network, reference: Network) -> frozenset[str]:
+    """Names of tensors that are a buffer on one side and a parameter on the other: constants, and no statistics of a batch."""
+    ours, theirs = port.roles, reference.roles
+    return frozenset(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])

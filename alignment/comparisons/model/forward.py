@@ -22,7 +22,7 @@ from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module, leaves
 from alignment.models.observe import traced_outputs
-from alignment.models.tracing import Network
+from alignment.models.tracing import Network, held_otherwise
 from alignment.project import ModelSpec
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -78,6 +78,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     elsewhere = lying_elsewhere(context, blocks)
     if elsewhere:
         result.evidence["blocks_without_counterpart"] = len(elsewhere)
+    elsewhere |= held_otherwise(lanes[0], lanes[1])
     result.not_run = context.unshared_randomness
     wanted = cases(context) if chosen is None else chosen
     context.progress.expect(len(wanted))
