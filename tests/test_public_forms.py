@@ -386,3 +386,26 @@ def test_what_is_said_of_a_form(case, tmp_path, capsys):
     assert (status, len(mistakes)) == (int(bool(wanted)), len(wanted)), capsys.readouterr().out
     for one, (kind, place, words) in zip(mistakes, wanted, strict=True):
         assert one["kind"] == (kind or one["kind"]) and one["location"].startswith(place) and words in one["hint"], one
+
+
+FRAMES_REF = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, frames):
+        return self.fc(frames.reshape(len(frames) // 2, 2, 6)).flatten(0, 1)
+"""
+FRAMES = FRAMES_REF.replace("from torch import nn", "from paddle import nn").replace("Module", "Layer")
+
+
+def test_a_reference_that_takes_no_single_sample_is_no_mistake_of_the_port(tmp_path, capsys):
+    (tmp_path / "theirs.py").write_text(FRAMES_REF)
+    (tmp_path / "ours.py").write_text(FRAMES)
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", "4x6")
+    assert main(["audit", *sides, "--report", str(tmp_path / "report")]) == 2
+    assert "cannot run on inputs of shape (1, 6)" in capsys.readouterr().err

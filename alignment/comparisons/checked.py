@@ -49,10 +49,10 @@ def check(context: Context) -> None:
         for options in getattr(context.spec, field_name):
             if why := refusal(context, options):
                 raise UserError(f"{title} does not take {field_name} {dict(options)}: {why}")
-    for small in (True, False):
-        inputs = context.fake_inputs(2, small)
+    for count, small in ((2, True), (2, False), *(() if context.spec.whole_inputs else ((1, False),))):
+        inputs = context.fake_inputs(count, small)
         arrays = leaves(inputs, np.ndarray)
-        samples = context.spec.whole_inputs or all(array.ndim and len(array) == 2 for array in arrays)
+        samples = context.spec.whole_inputs or all(array.ndim and len(array) == count for array in arrays)
         if not isinstance(inputs, tuple) or not arrays or not samples:
             raise UserError(f"{context.project.name}: inputs of {context.model} must return a tuple of arrays, samples first")
         framework.set_training(network, False)
