@@ -130,13 +130,13 @@ def padding_rows(framework: Framework, network: Module) -> dict[str, int]:
     """Rows of embeddings that stand for padding, where they are 0 as both frameworks make them: Paddle gives 0 whatever they hold.
 
     Returns:
-        Canonical name of the matrix -> number of the row.
+        Canonical name of the matrix, the one by which the model is known where it has several -> number of the row.
     """
     modules = framework.modules(network, every_path=True)
     rows = {path: framework.layer(module).settings.get("padding_idx") for path, module in modules.items()}
     found = {f"{path}.weight" if path else "weight": row for path, row in rows.items() if row is not None}
     held = framework.tensors(network) if found else {}
-    return {name: row for name, row in found.items() if not framework.array(held[name])[row].any()}
+    return {name: row for name, row in found.items() if name in held and not framework.array(held[name])[row].any()}
 
 
 def _as_held(framework: Framework, network: Module, state: State) -> State:

@@ -269,6 +269,38 @@ def _left_over(
     return found[0], found[1]
 
 
+def _pair_alone(models: tuple[Module, Module], sides: Live, matching: Matching, links: list[Link]) -> bool:
+    """Pair a linear layer and a convolution by 1 x 1 of one size that alone are left over, wherever they are used; is there one?"""
+    names, named = matching.renaming(), covered(links)
+    paired = set(matching.paths.values()), set(matching.paths)
+    held: list[dict[tuple, list[tuple[str, list[Entry]]]]] = []
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        modules: dict[str, list[Entry]] = {}
+        for entry in side.entries(model):
+            path = entry.canonical.rpartition(".")[0]
+            if path not in paired[number] and entry.canonical not in named[number] and path not in names:
+                modules.setdefault(path, []).append(entry)
+        kinds: dict[tuple, list[tuple[str, list[Entry]]]] = {}
+        for path, entries in modules.items():
+            key = tuple(sorted((entry.canonical.rpartition(".")[2], plain(entry.shape)) for entry in entries))
+            kinds.setdefault(key, []).append((path, entries))
+        held.append(kinds)
+    found = False
+    for key, ours in held[0].items():
+        theirs = held[1].get(key, [])
+        if len(ours) != 1 or len(theirs) != 1:
+            continue
+        (own, mine), (other, right) = ours[0], theirs[0]
+        shapes = {len(entry.shape) for entry in [*mine, *right] if len(plain(entry.shape)) > 1}
+        if len(shapes) == 2 and own and other:
+            matching.paths[other] = own
+            last = {entry.canonical.rpartition(".")[2]: entry.canonical for entry in mine}
+            pairs = [(last[e.canonical.rpartition(".")[2]], e.canonical, e.shape) for e in right]
+            links += [Link((a,), (b,)) for a, b, shape in pairs if len(shape) > 1]
+            found = True
+    return found
+
+
 def _unused_notes(left: tuple[Forms, Forms]) -> list[str]:
     """What is said of parameters that no pass reads."""
     sides = zip(("port", "reference"), ("reference", "port"), left, strict=True)
@@ -379,6 +411,8 @@ def _match(
         again, more = _by_layers(models, names, sides, used(), links, branches=True)
         if (fewer := lacking(again, more, *entries)) < lacks:
             other, found, lacks = again, more, fewer
+    if lacks and live and _pair_alone(models, live, other, found):
+        lacks = lacking(other, found, *entries)
     same_layers = lacks and not lacking(other, found, *entries, shapes=False) and lacking(matching, links, *entries, shapes=False)
     if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not live):
         return matching, links, False
