@@ -313,12 +313,45 @@ class Net(nn.Layer):
     def forward(self, x):
         return self.fc(self.body(x))
 """
+# The embedding goes by two names before the head, and the row of padding stays zero.
+SHARED_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared, self.emb = nn.Embedding(30, 8, padding_idx=0), nn.Embedding(30, 8, padding_idx=0)
+        self.emb.weight = self.shared.weight
+        self.fc, self.head = nn.Linear(8, 8), nn.Linear(8, 30, bias=False)
+        self.head.weight = self.shared.weight
+
+    def forward(self, ids):
+        return self.head(torch.tanh(self.fc(self.emb(ids).mean(1))))
+"""
+SHARED = """
+import paddle
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.fc = nn.Embedding(30, 8, padding_idx=0), nn.Linear(8, 8)
+
+    def forward(self, ids):
+        return paddle.tanh(self.fc(self.emb(ids).mean(1))) @ self.emb.weight.T
+"""
 UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
 # Reference, port, and kind, place and words of its mistakes.
 CASES = {
     "tied on both sides": (LANGUAGE_REF, TIED, []),
+    "an embedding with padding that goes by two names": (SHARED_REF, SHARED, []),
+    "another function behind it": (SHARED_REF, SHARED.replace("paddle.tanh", "paddle.nn.functional.sigmoid"), [
+        ("other_function", "Net.forward", "sigmoid(), expected tanh()")]),
     "an untied layer": (LANGUAGE_REF, OF_ITS_OWN, [UNTIED]),
     "an untied tensor of a module's own": (LANGUAGE_REF, LANGUAGE.replace("HEAD", "Head()"), [UNTIED]),
     "untied, and a setting": (LANGUAGE_REF, OF_ITS_OWN.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [UNTIED, EPS]),

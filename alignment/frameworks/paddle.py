@@ -62,7 +62,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "prelu": {"_weight": "weight"},
 }
 
-FIRST = 8  # numbers of a parameter, which say whether it was filled again
+SAMPLE = 64  # numbers of a parameter, which say whether it was filled again
 
 
 class Paddle(Taped):
@@ -310,11 +310,19 @@ class Paddle(Taped):
 
     @contextlib.contextmanager
     def noting_parameters(self) -> Iterator[Callable[[paddle.Tensor], bool]]:
-        noted: dict[int, tuple[paddle.Tensor, bytes]] = {}  # the tensors, too, so that their ids stay theirs
+        noted: dict[int, tuple[paddle.Tensor, np.ndarray]] = {}  # the tensors, too, so that their ids stay theirs
         own = nn.Layer.create_parameter
 
-        def held(tensor: paddle.Tensor) -> bytes:
-            return tensor.flatten()[:FIRST].numpy().tobytes()
+        def held(tensor: paddle.Tensor) -> np.ndarray:
+            values = tensor.flatten().numpy()
+            return values[:: max(1, len(values) // SAMPLE)].copy()
+
+        def filled_again(tensor: paddle.Tensor) -> bool:
+            if id(tensor) not in noted:
+                return False
+            now = held(tensor)
+            other = now != noted[id(tensor)][1]
+            return bool(other.any() and (not now.any() or (now != 0)[other].any()))  # nn.Embedding fills the row of padding with 0
 
         def created(layer: nn.Layer, *args: Any, **kwargs: Any) -> paddle.Tensor:
             made = own(layer, *args, **kwargs)
@@ -323,7 +331,7 @@ class Paddle(Taped):
             return made
 
         with patched(nn.Layer, create_parameter=created):
-            yield lambda tensor: id(tensor) in noted and noted[id(tensor)][1] != held(tensor)
+            yield filled_again
 
     def rounds_eps(self, module: nn.Layer) -> bool:
         stock = nn.layer.norm._BatchNormBase.forward, nn.BatchNorm.forward, nn.LayerNorm.forward
