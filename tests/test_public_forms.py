@@ -351,7 +351,7 @@ CASES = {
     "tied on both sides": (LANGUAGE_REF, TIED, []),
     "an embedding with padding that goes by two names": (SHARED_REF, SHARED, []),
     "another function behind it": (SHARED_REF, SHARED.replace("paddle.tanh", "paddle.nn.functional.sigmoid"), [
-        ("other_function", "Net.forward", "sigmoid(), expected tanh()")]),
+        ("other_function", "Net.forward", "sigmoid, expected tanh")]),
     "an untied layer": (LANGUAGE_REF, OF_ITS_OWN, [UNTIED]),
     "an untied tensor of a module's own": (LANGUAGE_REF, LANGUAGE.replace("HEAD", "Head()"), [UNTIED]),
     "untied, and a setting": (LANGUAGE_REF, OF_ITS_OWN.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [UNTIED, EPS]),
