@@ -352,6 +352,11 @@ CASES = {
     "an embedding with padding that goes by two names": (SHARED_REF, SHARED, []),
     "another function behind it": (SHARED_REF, SHARED.replace("paddle.tanh", "paddle.nn.functional.sigmoid"), [
         ("other_function", "Net.forward", "sigmoid, expected tanh")]),
+    "a head that is untied from it": (
+        SHARED_REF,
+        SHARED.replace("nn.Linear(8, 8)\n", "nn.Linear(8, 8)\n        self.head = nn.Linear(8, 30, bias_attr=False)\n").replace(
+            "return paddle.tanh(", "return self.head(paddle.tanh(").replace(" @ self.emb.weight.T", ")"),
+        [UNTIED]),
     "an untied layer": (LANGUAGE_REF, OF_ITS_OWN, [UNTIED]),
     "an untied tensor of a module's own": (LANGUAGE_REF, LANGUAGE.replace("HEAD", "Head()"), [UNTIED]),
     "untied, and a setting": (LANGUAGE_REF, OF_ITS_OWN.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [UNTIED, EPS]),

@@ -99,6 +99,7 @@ class EveryMistake:
         places = [_above_all(self.untied.get(place, [place])) for place in places]
         mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
         fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
+        fresh |= {name for one in found for place in one.places for name in self.untied.get(place, [])[1:]}
         return self.context.but(mended=mended, known_fresh=fresh)
 
     def _built(self) -> bool:
@@ -203,7 +204,8 @@ class EveryMistake:
 
     def _fresh_weights(self) -> None:
         with strangers("port") as raised:  # the port cannot be built, which has been said
-            self.found += initialisation.findings(self.context)
+            again = {name for group in self.untied.values() for name in group[1:]}  # drawn by themselves, as tensors of their own
+            self.found += [one for one in initialisation.findings(self.context) if one.location not in again]
             self.covers += ["initialisation"] if initialisation.wanted(self.context) else []
         if raised.error is not None:
             return

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -98,17 +98,19 @@ def matched(
     live = (mine, theirs) if isinstance(mine, Framework) and isinstance(theirs, Framework) else None
     _hide(models, sides, unknown)
     matching, found, fits = _match(models, dict(names), sides, inputs, list(links), live)
-    second = _second_names(sides[0], port), _second_names(sides[1], reference)
     tied: Tied = ((), ())
-    if not fits and any(second):
-        left = lacking(matching, found, sides[0].entries(port), sides[1].entries(reference))
-        more = unknown[0] | {name: [] for name in second[0]}, unknown[1] | {name: [] for name in second[1]}
-        _hide(models, sides, more, second)
+    for known_as in (_second_names, partial(_idle_names, inputs)):  # by one of its names, then by those of what the pass calls
+        hidden = known_as(mine, port), known_as(theirs, reference)
+        if fits or not any(hidden):
+            continue
+        left = lacking(matching, found, mine.entries(port), theirs.entries(reference))
+        more = unknown[0] | {name: [] for name in hidden[0]}, unknown[1] | {name: [] for name in hidden[1]}
+        _hide(models, sides, more, hidden)
         other = _match(models, dict(names), sides, inputs, list(links), live)
         if lacking(*other[:2], mine.entries(port), theirs.entries(reference)) < left:
-            (matching, found, fits), unknown, tied = other, more, second
-        else:
-            _hide(models, sides, unknown)
+            (matching, found, fits), unknown, tied = other, more, hidden
+            break
+        _hide(models, sides, unknown)
     if live and any(APART in note for note in matching.notes):
         again = lambda: _match(models, dict(names), sides, inputs, list(links), live)  # noqa: E731
         kept = _with_own_constants(models, live, inputs, again, (matching, found), (unknown, tied))
@@ -233,6 +235,20 @@ def _second_names(framework: Description, model: Module) -> tuple[str, ...]:
             found.append(entry.own)
         seen.add(id(tensor))
     return tuple(found)
+
+
+def _idle_names(inputs: Callable[[], tuple], framework: Description, model: Module) -> tuple[str, ...]:
+    """Own names of parameters of modules that the pass does not call, and that a called one holds, too: a shared embedding."""
+    together: dict[int, list[Entry]] = {}
+    for entry, tensor in framework.described(model):
+        if entry.role == "parameter":
+            together.setdefault(id(tensor), []).append(entry)
+    if all(len(group) == 1 for group in together.values()):
+        return ()
+    called = {key.partition("#")[0] for key in framework.calls_of(model, inputs())}
+    idle = [[entry for entry in group if entry.canonical.rpartition(".")[0] not in called] for group in together.values()]
+    pairs = zip(idle, together.values(), strict=True)
+    return tuple(entry.own for alone, group in pairs if len(alone) < len(group) for entry in alone)
 
 
 def _hide(models: tuple[Module, Module], sides: Sides, unknown: tuple[Forms, Forms], tied: Tied = ((), ())) -> None:
