@@ -209,7 +209,7 @@ def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates
     if not (learnt_little or rises or unsure):
         return ""
     word = "hardly fell" if losses[-1] < losses[0] else "did not fall"
-    short = f"{updates} updates are a short run: train for more epochs first. " if 0 < updates < FEW_UPDATES else ""
+    short = f"{updates} updates are a short run: train for more epochs first (a new run: --epochs N). " if 0 < updates < FEW_UPDATES else ""
     few = _from_published(fresh)
     rest = "hange the learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
     return (
@@ -232,7 +232,7 @@ def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momen
     if first_weights > STALE_AVERAGE:
         return f"What is evaluated is a moving average, of which {first_weights:.0%} are still the first weights: add --ema-warmup"
     if by_heart and (bn_momentum or 0.0) >= 0.1:
-        return f"Training pictures reach {learnt:.4f}: train for more epochs, and look at the labels of validation"
+        return f"Training pictures reach {learnt:.4f}: train for more epochs (a new run: --epochs N), and look at the labels of validation"
     if by_heart:
         return (
             f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "

@@ -176,15 +176,15 @@ def test_what_may_be_luck_is_not_called_chance_and_a_short_run_is_said():
     said = doubts(slow, entries((0.5, 0.5, 0.5), "top1"), record(BALANCED))[1]
     assert (
         said.startswith("the training loss hardly fell: 0.6930")
-        and "3 updates are a short run: train for more epochs first" in said
+        and "3 updates are a short run: train for more epochs first (a new run: --epochs N)" in said
     )
     (few,) = doubts(entries(FLAT), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), fresh=96)
     assert (
-        "first. A likely cause: fresh weights learn little from 96 pictures; begin with published ones" in few
+        "N). A likely cause: fresh weights learn little from 96 pictures; begin with published ones" in few
         and "Else change" in few
     )
     (many,) = doubts(entries(FLAT), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), fresh=5000)
-    assert "fresh weights" not in many and "first. Change the learning rate" in many
+    assert "fresh weights" not in many and "N). Change the learning rate" in many
     both = doubts(entries(FLAT), entries((0.52, 0.5, 0.5), "top1"), record(BALANCED), fresh=96)
     assert len(both) == 2 and "".join(both).count("fresh weights learn little") == 1, "said once"
     slow[-1]["update"] = 400
