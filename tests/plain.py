@@ -78,6 +78,7 @@ class PlainNetwork:
         self.model, self.start = model, dict(start or {})
         self.modules = {"": model, **model.children}
         self.adapters = Adapters()
+        self.roles: dict[str, str] = {}  # no buffer here stands for a parameter
         self._calls: list[str] = []
         self._changed: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
         self._given: dict[str, Call] = {}

@@ -99,18 +99,9 @@ def matched(
     _hide(models, sides, unknown)
     matching, found, fits = _match(models, dict(names), sides, inputs, list(links), live)
     tied: Tied = ((), ())
-    for known_as in (_second_names, partial(_idle_names, inputs)):  # by one of its names, then by those of what the pass calls
-        hidden = known_as(mine, port), known_as(theirs, reference)
-        if fits or not any(hidden):
-            continue
-        left = lacking(matching, found, mine.entries(port), theirs.entries(reference))
-        more = unknown[0] | {name: [] for name in hidden[0]}, unknown[1] | {name: [] for name in hidden[1]}
-        _hide(models, sides, more, hidden)
-        other = _match(models, dict(names), sides, inputs, list(links), live)
-        if lacking(*other[:2], mine.entries(port), theirs.entries(reference)) < left:
-            (matching, found, fits), unknown, tied = other, more, hidden
-            break
-        _hide(models, sides, unknown)
+    if not fits:
+        again = lambda: _match(models, dict(names), sides, inputs, list(links), live)  # noqa: E731
+        (matching, found, fits), unknown, tied = _by_one_name(models, sides, again, inputs, (matching, found, fits), unknown)
     if live and any(APART in note for note in matching.notes):
         again = lambda: _match(models, dict(names), sides, inputs, list(links), live)  # noqa: E731
         kept = _with_own_constants(models, live, inputs, again, (matching, found), (unknown, tied))
@@ -129,6 +120,31 @@ def matched(
         else:
             _hide(models, sides, unknown, tied)
     return _as_known(models, sides, matching, found, fits, unknown, tied)
+
+
+def _by_one_name(
+    models: tuple[Module, Module],
+    sides: Sides,
+    again: Callable[[], tuple[Matching, list[Link], bool]],
+    inputs: Callable[[], tuple],
+    so_far: tuple[Matching, list[Link], bool],
+    unknown: tuple[Forms, Forms],
+) -> tuple[tuple[Matching, list[Link], bool], tuple[Forms, Forms], Tied]:
+    """What ``again`` matches where each tensor of several names goes by one: its first, or those of modules that the pass calls."""
+    (mine, theirs), (port, reference) = sides, models
+    lacks = lambda one: lacking(*one[:2], mine.entries(port), theirs.entries(reference))  # noqa: E731
+    for known_as in (_second_names, partial(_idle_names, inputs)):
+        hidden = known_as(mine, port), known_as(theirs, reference)
+        if not any(hidden):
+            continue
+        left = lacks(so_far)
+        more = unknown[0] | {name: [] for name in hidden[0]}, unknown[1] | {name: [] for name in hidden[1]}
+        _hide(models, sides, more, hidden)
+        other = again()
+        if lacks(other) < left:
+            return other, more, hidden
+        _hide(models, sides, unknown)
+    return so_far, unknown, ((), ())
 
 
 def _with_layouts(
