@@ -180,8 +180,7 @@ def test_what_may_be_luck_is_not_called_chance_and_a_short_run_is_said():
     )
     (few,) = doubts(entries(FLAT), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), fresh=96)
     assert (
-        "N). A likely cause: fresh weights learn little from 96 pictures; begin with published ones" in few
-        and "Else change" in few
+        "N). A likely cause: fresh weights learn little from 96 pictures; begin with published ones" in few and "Else change" in few
     )
     (many,) = doubts(entries(FLAT), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), fresh=5000)
     assert "fresh weights" not in many and "N). Change the learning rate" in many

@@ -132,7 +132,7 @@ def _by_one_name(
 ) -> tuple[tuple[Matching, list[Link], bool], tuple[Forms, Forms], Tied]:
     """What ``again`` matches where each tensor of several names goes by one: its first, or those of modules that the pass calls."""
     (mine, theirs), (port, reference) = sides, models
-    lacks = lambda one: lacking(*one[:2], mine.entries(port), theirs.entries(reference))  # noqa: E731
+    lacks = lambda one: lacking(one[0], one[1], mine.entries(port), theirs.entries(reference))  # noqa: E731
     for known_as in (_second_names, partial(_idle_names, inputs)):
         hidden = known_as(mine, port), known_as(theirs, reference)
         if not any(hidden):
