@@ -25,6 +25,7 @@ CHANCE = 0.1  # probability of as many right answers by guessing the largest cla
 FALLEN = 0.98  # of the first loss: a later one above it has not fallen
 APART = 1.5  # times the training loss: a validation loss above it is told of; mixing and augmentation make it smaller instead
 LARGE = 0.5  # of the loss of equal probabilities: a smaller one need not fall any more
+LONGER = "train for more epochs{} (a new run: --epochs N)"  # a run that goes on keeps its settings
 FEW_UPDATES = 100  # of a run: with fewer its length is the first thing to change
 FEW_PICTURES = 1000  # of training: with fewer, weights drawn at random are a likely cause of a result by chance
 ABOVE_GUESSING = 2.0  # times the loss of equal probabilities: smoothing and mixing keep it below that
@@ -209,7 +210,7 @@ def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates
     if not (learnt_little or rises or unsure):
         return ""
     word = "hardly fell" if losses[-1] < losses[0] else "did not fall"
-    short = f"{updates} updates are a short run: train for more epochs first (a new run: --epochs N). " if 0 < updates < FEW_UPDATES else ""
+    short = f"{updates} updates are a short run: {LONGER.format(' first')}. " if 0 < updates < FEW_UPDATES else ""
     few = _from_published(fresh)
     rest = "hange the learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
     return (
@@ -232,7 +233,7 @@ def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momen
     if first_weights > STALE_AVERAGE:
         return f"What is evaluated is a moving average, of which {first_weights:.0%} are still the first weights: add --ema-warmup"
     if by_heart and (bn_momentum or 0.0) >= 0.1:
-        return f"Training pictures reach {learnt:.4f}: train for more epochs (a new run: --epochs N), and look at the labels of validation"
+        return f"Training pictures reach {learnt:.4f}: {LONGER.format('')}, and look at the labels of validation"
     if by_heart:
         return (
             f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "
