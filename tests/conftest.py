@@ -43,8 +43,8 @@ SMALL, LARGE = PROJECT.models
 
 # A module goes to one worker, so that its fixtures are made once. These take longest: first, so that none ends alone.
 LONGEST = (
-    "test_documented_commands", "test_train_ranks", "test_rank_stops", "test_ranks", "test_train_resume", "test_align_command", "test_witnesses",
-    "test_edits", "test_breakages_2_data", "test_doctor_check", "test_train_command", "test_breakages_5_backward",
+    "test_documented_commands", "test_train_ranks", "test_rank_stops", "test_ranks", "test_train_resume", "test_align_command",
+    "test_witnesses", "test_edits", "test_breakages_2_data", "test_doctor_check", "test_train_command", "test_breakages_5_backward",
     "test_large_data", "test_breakages_1_forward", "test_loader_workers", "test_low_precision", "test_worked_examples",
     "test_breakages_4_loss", "test_tipc", "test_breakages_5_schedules", "test_breakages_6_train",
 )  # fmt: skip
