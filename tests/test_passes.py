@@ -179,7 +179,7 @@ def test_layers_whose_names_are_exchanged_are_no_renaming():
 
 def test_a_layer_that_is_given_a_sample_does_not_hold_those_that_are_given_its_tokens():
     """Of the same shapes: the layer of the whole sample lies in two of the port, with the others between them."""
-    sample, tokens = np.zeros((2, 4)), np.zeros((2, 3, 4))
+    sample, tokens = np.full((2, 4), 2.0), np.zeros((2, 3, 4))
     own = [linear("a.mod", 12), linear("a.qkv", 12), linear("a.proj", 4), linear("a.mod2", 12)]
     other = [linear("b.ada", 24), *(linear(f"b.{name}", 4) for name in "qkv"), linear("b.out", 4)]
     uses = (

@@ -95,8 +95,8 @@ class Sequencer:
         if len(whole.entries) > 2 or not whole.leaf:  # a recurrent layer, or an attention that packs its own projections
             return True
         given = [self.uses[number].inputs.get(part.path) for part in parts]
-        first = given[0]
-        return first is None or all(one is not None and np.array_equal(first, one) for one in given)
+        known = [one for one in given if one is not None]
+        return given[0] is None or (len(known) == len(given) and _of_one(known))
 
     def take(self, mine: list[Unit], theirs: list[Unit]) -> None:
         if len(mine) == len(theirs) == 1:
@@ -155,6 +155,17 @@ class Sequencer:
             return sum(together[a, b] / max(ours[a], theirs[b]) for a, b in both)
 
         return near
+
+
+def _of_one(given: Sequence[np.ndarray]) -> bool:
+    """Whether layers are given one array, or some of them tokens of it: the query of a class token, and all the others' keys."""
+    whole = max(given, key=lambda one: one.size)
+    if all(np.array_equal(whole, one) for one in given):
+        return True
+    if len({one.shape[-1:] for one in given}) > 1 or whole.ndim < 3:
+        return False
+    tokens = {row.tobytes() for row in whole.reshape(-1, whole.shape[-1])}
+    return all(row.tobytes() in tokens for one in given for row in one.reshape(-1, one.shape[-1]))
 
 
 def same_numbers(mine: Unit, theirs: Unit) -> bool:

@@ -114,8 +114,8 @@ class Unit:
 
     @property
     def columns(self) -> int:
-        """Of its matrices together, which are their rows if they lie transposed; 0 where they cannot."""
-        return sum(entry.shape[1] for entry in self.entries if len(entry.shape) == 2) if self.own else 0
+        """Of its matrices together, which are their rows if they lie transposed; 0 where they cannot: in the framework's layers."""
+        return sum(entry.shape[1] for entry in self.entries if len(entry.shape) == 2) if self.own or not self.leaf else 0
 
     @property
     def path(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from alignment.frameworks.base import Framework, Module, Wanted
 from alignment.strangers import strangers
 
@@ -20,6 +22,7 @@ def unused(framework: Framework, model: Module, inputs: Callable[[], tuple]) -> 
         The names; none where the model cannot run in evaluation mode.
     """
     found: set[str] | None = None
+    nested: set[str] = set()  # inside a module that a pass calls, which may read them and give them no gradient
     for training in (False, True):
         with strangers("port") as raised:  # it may need labels, or more than one value a channel
             one = framework.copy(model)
@@ -29,9 +32,31 @@ def unused(framework: Framework, model: Module, inputs: Callable[[], tuple]) -> 
         if raised.error is not None:
             break
         called = {key.partition("#")[0] for key in made.calls}
-        unread = {name for name, gradient in made.parameters.items() if gradient is None and not _inside(name, called - {""})}
+        unread = {name for name, gradient in made.parameters.items() if gradient is None and _holder(name) not in called - {""}}
         found = unread if found is None else found & unread
-    return sorted(found or ())
+        nested |= {name for name in unread if _inside(name, called - {""})}
+    found, nested = found or set(), nested & (found or set())
+    return sorted(found if nested and _of_no_effect(framework, model, inputs, nested) else found - nested)
+
+
+def _of_no_effect(framework: Framework, model: Module, inputs: Callable[[], tuple], names: set[str]) -> bool:
+    """Whether a pass gives the same where parameters hold no numbers."""
+    outputs: list[list[np.ndarray]] = []
+    for emptied in (False, True):
+        with strangers("port") as raised:
+            one = framework.copy(model)
+            framework.set_training(one, False)
+            for entry, tensor in framework.described(one):
+                if emptied and entry.own in names:
+                    framework.assign(tensor, np.full(entry.own_shape, np.nan, "float32"))
+            outputs.append(framework.call(one, inputs()).outputs)
+        if raised.error is not None:
+            return False
+    return all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
+
+
+def _holder(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _inside(name: str, paths: set[str]) -> bool:

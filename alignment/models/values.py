@@ -405,29 +405,40 @@ def _try_exchanges(trial: Trial, found: Confirmed, fixed: Mapping[str, str], end
 def _try_own(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
     """Exchange the tensors of two classes of somebody's own that go by other names on each side (``g`` and ``weight`` of a norm).
 
-    It is right where the models then agree, or where more of the paired modules get or give the same.
+    Likewise two of one shape that lie in one module, of which names do not say which is which. It is right where the models then
+    agree, or where more of the paired modules get or give the same.
     """
     bundles: dict[tuple[str, str], list[int]] = {}
     for place, link in enumerate(found.links):
         if link not in fixed and len(link.port) == len(link.reference) == 1:
             bundles.setdefault((_holder(link.port[0]), _holder(link.reference[0])), []).append(place)
-    forms = {key: sorted(_own_form(trial, found.links[place]) for place in places) for key, places in bundles.items()}
     pairs = {**containers, **found.paths}
     agreeing = trial.agreeing(pairs)
-    for one, other in itertools.combinations(bundles, 2):
-        if forms[one] != forms[other] or time.process_time() > end:
-            continue
+    for one, other in _exchangeable(trial, found.links, list(bundles.values())):
+        if time.process_time() > end:
+            return
         links = list(found.links)
-        taken = {_own_form(trial, links[place]): links[place].reference for place in bundles[other]}
-        given = {_own_form(trial, links[place]): links[place].reference for place in bundles[one]}
-        for places, names in ((bundles[one], taken), (bundles[other], given)):
-            for place in places:
-                links[place] = replace(links[place], reference=names[_own_form(trial, found.links[place])])
+        for a, b in zip(one, other, strict=True):
+            links[a] = replace(links[a], reference=found.links[b].reference)
+            links[b] = replace(links[b], reference=found.links[a].reference)
         trial.load_links(links)
         now = trial.agreeing(pairs)
         if now > agreeing or trial.error("", "") <= tolerance.PAIRED_AGREE:
             found.links, agreeing = links, now
         trial.load_links(found.links)
+
+
+def _exchangeable(trial: Trial, links: Sequence[Link], bundles: Sequence[list[int]]) -> Iterator[tuple[list[int], list[int]]]:
+    """Places of links whose tensors may be exchanged: of bundles of the same names and shapes, and of two beside each other."""
+    forms = [{_own_form(trial, links[place]): place for place in places} for places in bundles]
+    for one, other in itertools.combinations(forms, 2):
+        if one.keys() == other.keys():
+            yield list(one.values()), [other[form] for form in one]
+    shapes = {place: _own_form(trial, links[place])[2:] for places in bundles for place in places}
+    for one, other in itertools.combinations(shapes, 2):
+        beside = _holder(links[one].port[0]) == _holder(links[other].port[0])
+        if beside and shapes[one] == shapes[other] and _own_form(trial, links[one]) != _own_form(trial, links[other]):
+            yield [one], [other]
 
 
 def _holder(name: str) -> str:
