@@ -1,4 +1,4 @@
-"""Forms of public backbones: packed projections of a class token, raw packed tensors, layers that nothing reads, gains beside gains."""
+"""Forms of public backbones: packed projections, layers that nothing reads, gains beside gains, one output more."""
 
 import json
 
@@ -191,6 +191,75 @@ class Net(nn.Layer):
         return self.head(self.block2(self.block1(self.embed(x))))
 """
 )
+# A body that returns one output more, and heads that the port uses from the last stage to the first one.
+STAGES_REF = """
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 8), nn.Linear(8, 16), nn.Linear(16, 24)])
+        self.norms = nn.ModuleList([nn.LayerNorm(8), nn.LayerNorm(16), nn.LayerNorm(24)])
+
+    def forward(self, x):
+        hidden = []
+        for layer, norm in zip(self.layers, self.norms):
+            x = norm(layer(x))[:, ::2]
+            hidden.append(x)
+        return [x, *hidden]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model, self.heads = Body(), nn.ModuleList([nn.Linear(8, 4), nn.Linear(16, 4), nn.Linear(24, 4)])
+        self.classifier = nn.Linear(12, 3)
+
+    def forward(self, x):
+        found = [head(y).mean(1) for head, y in zip(self.heads, self.model(x)[1:])]
+        return self.classifier(torch.cat(found[::-1], 1))
+"""
+STAGES = (
+    LINEAR
+    + """
+
+class Body(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.LayerList([linear(6, 8), linear(8, 16), linear(16, 24)])
+        self.norms = nn.LayerList([nn.LayerNorm(8), nn.LayerNorm(16), nn.LayerNorm(24)])
+
+    def forward(self, x):
+        hidden = []
+        for layer, norm in zip(self.layers, self.norms):
+            x = norm(layer(x))[:, ::2]
+            hidden.append(x)
+        return hidden
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.model, self.c3, self.c2, self.c1 = Body(), linear(24, 4), linear(16, 4), linear(8, 4)
+        self.classifier = linear(12, 3)
+
+    def forward(self, x):
+        a, b, c = self.model(x)
+        found = [head(y).mean(1) for head, y in ((self.c3, c), (self.c2, b), (self.c1, a))]
+        return self.classifier(paddle.concat(found, 1))
+"""
+)
+LISTED_REF = (
+    STAGES_REF.partition("        found =")[0]
+    .replace("self.model, self.heads = Body(), ", "self.model = Body()  # ")
+    .replace("self.classifier =", "#")
+    + "        return self.model(x)[1:]\n"
+)
+LISTED = (
+    STAGES.partition("        a, b, c =")[0]
+    .replace("self.model, self.c3, self.c2, self.c1 = Body(), ", "self.model = Body()  # ")
+    .replace("self.classifier =", "#")
+    + "        return self.model(x)\n"
+)
 UNREAD, READ = GAINS_REF.replace("NORMED", "x"), GAINS_REF.replace("NORMED", "self.layernorm(x)")
 DETACHED = GAINS_REF.replace("NORMED", "x * self.layernorm.weight.detach().cos()")
 
@@ -211,6 +280,14 @@ CASES = {
         ("call_missing", "model.layers.0")]),
     "a norm that is read": (READ, ORDERED, [("layer_missing", "model.layernorm")]),
     "a norm of which the weight alone is read": (DETACHED, ORDERED, [("layer_missing", "model.layernorm")]),
+    "an output more": (STAGES_REF, STAGES, []),
+    "an output more, and an eps": (STAGES_REF, STAGES.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [
+        ("norm_eps", "model.norms.1")]),
+    "an output more, and a mistake behind it": (STAGES_REF, STAGES.replace("found, 1", "found[::-1], 1"), [("", "Net.forward")]),
+    "stages by themselves": (LISTED_REF, LISTED, []),
+    "stages by themselves, and an eps": (LISTED_REF, LISTED.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [
+        ("norm_eps", "model.norms.1")]),
+    "stages by themselves, and a function": (LISTED_REF, LISTED.replace("norm(layer(x))", "norm(layer(x)).tanh()"), [("", "")]),
     "one gain for both": (UNREAD, ORDERED.replace("x + self.scale_2", "x + self.scale_1"), [("", "model.layers.0")]),
 }  # fmt: skip
 

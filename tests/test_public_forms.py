@@ -369,6 +369,13 @@ CASES = {
         ("dropout_shape", "drop", "dropout drops single values, expected whole channels")]),
     "dropout of channels for single values": (DROPPED_REF.replace("Dropout2d", "Dropout"), DROPPED, [
         ("dropout_shape", "drop", "dropout drops whole channels, expected single values")]),
+    "dropout of channels for single values behind a ReLU": (
+        DROPPED_REF.replace("self.drop(x)", "self.drop(x.relu())").replace("Dropout2d", "Dropout"),
+        DROPPED.replace("self.drop(x)", "self.drop(nn.functional.relu(x))"),
+        [("dropout_shape", "drop", "dropout drops whole channels, expected single values")]),
+    "dropout of channels behind a ReLU": (
+        DROPPED_REF.replace("self.drop(x)", "self.drop(x.relu())"),
+        DROPPED.replace("self.drop(x)", "self.drop(nn.functional.relu(x))"), []),
     "dropout of channels of another rate": (DROPPED_REF, DROPPED.replace("0.3", "0.4"), [
         ("dropout_rate", "drop", "p = 0.4, expected 0.3")]),
     "an initialiser that a helper chooses": (DRAWN_REF, DRAWN, [

@@ -138,9 +138,20 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
         _learn(pair, key, phase)
     if takes or form is None:
         form = of_another_form(pair, key, phase, _suspects(pair, path))
+    yield from _inside(pair, key, phase, form)
+    yield from _own(pair, key, phase)
+
+
+def _inside(pair: Pair, key: str, phase: str, form: frozenset[str]) -> Iterator[Finding]:
+    """The findings inside a guilty call; those in modules of another form where it is wrong though all else in it is right."""
+    path = key.split("#")[0]
     for child in _ordered(pair, path, phase):
         yield from _in_form(pair, child, phase) if child.split("#")[0] in form else _descend(pair, child, phase, form)
-    yield from _own(pair, key, phase)
+    if phase == "backward" or pair.draws or not pair.takes(key):
+        return
+    for child in _ordered(pair, path, phase):
+        if child.split("#")[0] in form and pair.takes(child) and pair.blame(key, phase, whole=True).guilty:
+            yield from _inside(pair, child, phase, of_another_form(pair, child, phase, _suspects(pair, child.split("#")[0])))
 
 
 def _learn(pair: Pair, key: str, phase: str) -> None:

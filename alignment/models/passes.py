@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.models.links import Link, covered, is_stack, plain
 from alignment.models.pairing import best_moves
-from alignment.models.sequence import Sequenced, Sequencer, above, likeness, shared, side_by_side
+from alignment.models.sequence import Sequenced, Sequencer, above, likeness, shared
 from alignment.models.units import Unit, Use, words_of_tensor
 from mobilenetv3_common.weights import Entry
 
@@ -38,7 +38,7 @@ def _moves(s: Sequencer, own: list[Unit], other: list[Unit], i: int, j: int) -> 
         for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
             parts = units[start : start + count]
             behind = sum(part.rows for part in parts) in (whole.rows, whole.columns) and s.packs(whole, parts, number)
-            if behind or side_by_side(whole, parts) is not None:
+            if behind or s.beside(whole, parts, number):
                 move = (count, 1) if number == 0 else (1, count)
                 mark = likeness(own[i], other[j]) + s.given_alike(own[i], other[j])
                 yield 2.0 * (count + 1) + (1.0 if behind else 0.5) + mark, move
@@ -113,7 +113,7 @@ def joined_apart(s: Sequencer) -> None:
     for number in (0, 1):
         for whole in s.left()[1 - number]:
             pairs = itertools.combinations(s.left()[number], 2)
-            fitting = (pair for pair in pairs if side_by_side(whole, pair) is not None)
+            fitting = (pair for pair in pairs if s.beside(whole, pair, number))
             if parts := next(fitting, None):
                 s.take(*(([*parts], [whole]) if number == 0 else ([whole], [*parts])))
 

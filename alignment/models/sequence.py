@@ -83,6 +83,14 @@ class Sequencer:
         given = [use.inputs.get(unit.path) for use, unit in zip(self.uses, (mine, theirs), strict=True)]
         return AS_MANY if given[0] is not None and given[1] is not None and given[0].size == given[1].size else 0.0
 
+    def beside(self, whole: Unit, parts: Sequence[Unit], number: int) -> bool:
+        """Whether one unit can hold the matrices of several side by side; ``number`` is the side of these."""
+        if side_by_side(whole, parts) is None:
+            return False
+        given = [self.uses[side].inputs.get(unit.path) for side, unit in [(1 - number, whole), *((number, part) for part in parts)]]
+        rows = {one.size // one.shape[-1] for one in given if one is not None and one.ndim and one.dtype.kind == "f"}
+        return len(rows) <= 1  # what is concatenated has as many rows
+
     def packs(self, whole: Unit, parts: Sequence[Unit], number: int) -> bool:
         """Whether one unit can hold the weights of several; ``number`` is the side of these."""
         if len({part.path.rpartition(".")[0] for part in parts}) > 2 or any(part.path == whole.path for part in parts):

@@ -86,18 +86,20 @@ def not_scaled(s: Subject) -> Hypotheses:
 
 @DROPOUT
 def single_values_or_channels(s: Subject) -> Hypotheses:
-    out, right, p = s.output, s.expected, float(s.layer.settings["p"])
-    if not s.pair.training or not _dropped(s) or right is None or out is None or right.shape != out.shape or not 0 < p < 1:
+    out, right, given, p = s.output, s.expected, s.input, float(s.layer.settings["p"])
+    if not s.pair.training or not _dropped(s) or out is None or right is None or given is None or not 0 < p < 1:
         return
-    mine, its = ("whole channels" if _is_by_channel(one) else "single values" for one in (out, right))
+    if not out.shape == right.shape == given.shape:
+        return
+    mine, its = ("whole channels" if _is_by_channel(one, given) else "single values" for one in (out, right))
     if mine != its:
         yield Hypothesis(Kind.DROPOUT_SHAPE, f"dropout drops {mine}, expected {its}", _kept_times(1 / (1 - p)))
 
 
-def _is_by_channel(made: np.ndarray) -> bool:
-    """Whether a channel of a sample is zero as a whole or nowhere."""
-    dropped = (made == 0).reshape(*made.shape[:2], -1)
-    return bool((dropped == dropped[..., :1]).all())
+def _is_by_channel(made: np.ndarray, given: np.ndarray) -> bool:
+    """Whether a channel of a sample is dropped as a whole or nowhere; what was zero before says nothing."""
+    dropped, there = ((one != 0).reshape(*made.shape[:2], -1) for one in (np.where(made == 0, given, 0), given))
+    return bool((dropped.any(-1) <= (dropped == there).all(-1)).all())
 
 
 @DROPOUT
