@@ -435,10 +435,10 @@ def _exchangeable(trial: Trial, links: Sequence[Link], bundles: Sequence[list[in
         if one.keys() == other.keys():
             yield list(one.values()), [other[form] for form in one]
     shapes = {place: _own_form(trial, links[place])[2:] for places in bundles for place in places}
-    for one, other in itertools.combinations(shapes, 2):
-        beside = _holder(links[one].port[0]) == _holder(links[other].port[0])
-        if beside and shapes[one] == shapes[other] and _own_form(trial, links[one]) != _own_form(trial, links[other]):
-            yield [one], [other]
+    for a, b in itertools.combinations(shapes, 2):
+        beside = _holder(links[a].port[0]) == _holder(links[b].port[0])
+        if beside and shapes[a] == shapes[b] and _own_form(trial, links[a]) != _own_form(trial, links[b]):
+            yield [a], [b]
 
 
 def _holder(name: str) -> str:
