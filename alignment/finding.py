@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from alignment.kinds import Kind
 from mobilenetv3_common.counted import agreed
@@ -24,6 +24,27 @@ Stage = Literal[
     "deploy",
 ]
 Hint = tuple[Kind, str]
+
+
+class Argument(TypedDict):
+    """An argument of a call of a function in the port's source that should have another value.
+
+    Attributes:
+        source: the line, ``package/file.py:31``, where the call is made, or where what it is given is set.
+        function: the function's own name.
+        name: the argument's own name; ``""`` for an operand of an operator.
+        given: whether the source gives it; else the function's default holds.
+        found, expected: the value that it has, and the one that it should have.
+    """
+
+    source: str
+    function: str
+    name: str
+    given: bool
+    found: Any
+    expected: Any
+
+
 NO_HINT: Hint = (Kind.UNKNOWN, "")
 
 
@@ -69,6 +90,7 @@ class Finding:
         known: whether it is one of the frameworks themselves, whoever ports (``alignment.comparisons.model.known``).
         own: what the port itself calls the location; ``""`` where it calls it the same, or it is not known.
         via: lines of helpers, with commas between them, that hand the wrong value on from the line to change to the layer.
+        arguments: of calls of functions, where other values of them are all that there is to change.
     """
 
     stage: Stage
@@ -83,6 +105,7 @@ class Finding:
     known: bool = False
     own: str = ""
     via: str = ""
+    arguments: list[Argument] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.hint, self.measured = agreed(self.hint), agreed(self.measured)

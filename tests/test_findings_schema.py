@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from alignment.cli import main
 from alignment.compare import Quantity
-from alignment.finding import Finding, LayerRow, Stage
+from alignment.finding import Argument, Finding, LayerRow, Stage
 from alignment.kinds import Kind
 from alignment.report.results import VERSION
 from tests.conftest import ROOT
@@ -34,7 +34,9 @@ def described(name: str) -> set[str]:
 def test_the_schema_is_one_and_describes_every_field():
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["properties"]["findings_version"] == {"const": VERSION, "description": "Version of this schema."}
-    assert described("finding") == {field.name for field in fields(Finding)} == set(SCHEMA["$defs"]["finding"]["required"])
+    required = set(SCHEMA["$defs"]["finding"]["required"])
+    assert described("finding") == {field.name for field in fields(Finding)} == required | {"arguments"}  # added within version 1
+    assert described("argument") == set(Argument.__annotations__) == set(SCHEMA["$defs"]["argument"]["required"])
     assert described("layer") == {field.name for field in fields(LayerRow)}
     assert described("quantity") == set(Quantity("x", []).as_json())
     assert set(SCHEMA["$defs"]["finding"]["properties"]["stage"]["enum"]) == set(typing.get_args(Stage))

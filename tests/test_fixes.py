@@ -188,7 +188,9 @@ def test_a_number_that_the_constructor_sets_has_its_line(audit, tmp_path):
     made = ("self.head = ", "self.scale = 0.8\n        self.head = ")
     status, said, cards = audit("--eval-only", edits=[made, (LINE, LINE.replace(".mean([2, 3])", ".mean([2, 3]) * self.scale"))])
     assert status == 1 and "* 0.8, expected 0.9" in said, said
-    assert [line.split(maxsplit=2)[2] for line in cards[0] if line.startswith(">")] == ["self.scale = 0.8"], cards
+    assert [line for line in cards[0] if line[0] in "+-"] == [f"{sign}        self.scale = 0.{n}" for sign, n in ("-8", "+9")], (
+        cards
+    )
 
 
 BLOCKS = """

@@ -10,14 +10,16 @@ import ast
 import copy
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.every import fresh_port, givers, own_path
-from alignment.finding import Finding
+from alignment.finding import Argument, Finding
 from alignment.frameworks._settings import CLASSES, argument_of
 from alignment.frameworks.base import Framework, Layer, Module
 from alignment.kinds import Kind
@@ -39,11 +41,12 @@ class Unknown(Exception):
 def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], list[str]]:
     """A correction for each mistake; empty ones where it is not known for every place of the mistake, and why it is not."""
     port = fresh_port(context)
+    wrong = {own_path(context, place) for one in mistakes for place in one.places}
     known = functools.cache(lambda: givers(context, port))
     fixes, reasons = [], []
     for one in mistakes:
         try:
-            fixes.append(_fix(context, port, one, known))
+            fixes.append(_fix(context, port, one, known, wrong))
             reasons.append("")
         except Unknown as why:
             fixes.append(())
@@ -51,8 +54,11 @@ def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], 
     return fixes, reasons
 
 
-def _fix(context: Context, port: Module | None, finding: Finding, known: Callable[[], Givers]) -> Fix:
+def _fix(context: Context, port: Module | None, finding: Finding, known: Callable[[], Givers], wrong: Collection[str]) -> Fix:
     """The correction.
+
+    Args:
+        wrong: paths of all of the port's modules that have a mistake.
 
     Raises:
         Unknown: there is none.
@@ -64,6 +70,12 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
     if finding.kind is Kind.DROPOUT_ON and (edit := _of_dropout(finding.source)) is not None:
         return (edit,)
     framework, theirs = context.port.framework, context.reference.framework
+    if finding.arguments:
+        kinds = {own: type(module) for own, module in framework.modules(port, every_path=True).items()}
+        of_these = {kinds[own] for own in (own_path(context, place) for place in finding.places) if own in kinds}
+        if right_ones := [own for own, kind in kinds.items() if kind in of_these and own not in wrong]:
+            raise Unknown(f"{finding.source} runs in {right_ones[0]}, too, which agrees with the reference")
+        return _of_arguments(finding.arguments)
     ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.fresh("reference"), every_path=True)
     edits: dict[tuple[Path, int], SourceEdit] = {}
     for place in finding.places:
@@ -131,6 +143,52 @@ def _given(given: GivenValue, text: str) -> SourceEdit:
         more = ast.keyword(given.argument, ast.parse(text, mode="eval").body)
         text = ast.unparse(ast.Call(given.node.func, given.node.args, [*given.node.keywords, more]))
     return source.replaced(given.node, text)
+
+
+def _of_arguments(arguments: Sequence[Argument]) -> Fix:
+    """The values that calls of functions are given, as they should be.
+
+    Raises:
+        Unknown: one of them is no plain value in its line.
+    """
+    edits: dict[tuple[Path, int], SourceEdit] = {}
+    for one in arguments:
+        edit = _of_argument(one)
+        known = edits.get((edit.file, edit.start))
+        if known is not None and known.start == known.end:  # both are added behind the same argument
+            edit = replace(edit, text=known.text if edit.text in known.text else known.text + edit.text)
+        edits[edit.file, edit.start] = edit
+    return tuple(edits.values())
+
+
+def _of_argument(one: Argument) -> SourceEdit:
+    name, _, line = one["source"].rpartition(":")
+    file = _loaded(name) if line.isdigit() else None
+    if file is None:
+        raise Unknown("the file is not known")
+    source, text = PortFile.of(file), _literal(one["expected"])
+    call = _call(source, int(line), [one["function"]])
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == one["name"]), None) if call else None
+    if given is not None and _plain(given):
+        return source.replaced(given, text)
+    if not one["given"] and call and given is None and (held := [*call.args, *(keyword.value for keyword in call.keywords)]):
+        end = max(source.span(node)[1] for node in held)
+        return SourceEdit(file, end, end, f", {one['name']}={text}", call.lineno)
+    within = call.args if call else _in_line(source, int(line))
+    alike = [node for node in within if _plain(node) and _is(ast.literal_eval(node), one["found"])]
+    if not one["given"] or given is not None or len(alike) != 1:
+        raise Unknown(f"{one['name'] or 'the operand'} of {one['function']} is no plain value in line {line}")
+    return source.replaced(alike[0], text)
+
+
+def _in_line(source: PortFile, line: int) -> list[ast.expr]:
+    """The expressions that begin in a line."""
+    return [node for node in ast.walk(source.tree) if isinstance(node, ast.expr) and node.lineno == line]
+
+
+def _is(value: Any, found: Any) -> bool:
+    """Whether a value in the source is what a call was given; True is not 1."""
+    return same(value, found) and isinstance(value, bool) is isinstance(found, bool)
 
 
 def _of_dropout(place: str) -> SourceEdit | None:
@@ -243,6 +301,8 @@ def _plain(node: ast.expr) -> bool:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
     if isinstance(value, tuple | list):
         return repr(value[0]) if value and all(one == value[0] for one in value) else repr(list(value))
     return repr(value)

@@ -303,6 +303,8 @@ def grouped(found: list[Finding]) -> list[Finding]:
         key = _alike(finding)
         if key in together:
             together[key].also += finding.places
+            if together[key].arguments != finding.arguments:
+                together[key].arguments = []
         else:
             together[key] = finding
     return list(together.values())

@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -129,6 +129,7 @@ DEFAULTS: dict[str, Attributes] = {
 }
 NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
 EFFECTS = frozenset({"reshape", "transpose", "split", "pad"})  # described by what they do: see ``effect``
+APPROXIMATE = {"tanh": True, "none": False}  # of GELU, torch's name and Paddle's
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
@@ -157,6 +158,9 @@ class Named:
         places: own parameter -> its place among the positional arguments, where it was given by place.
         constants: operands of arithmetic that are no tensors: ``"by"``, ``"from"`` or ``"constant"`` -> value.
         operands: the same -> own parameter, or the place among the arguments.
+        takes: the function's own parameters, as far as they are known.
+        given: those that the call gives.
+        rank: axes of the first tensor that the call got.
     """
 
     name: str
@@ -165,6 +169,9 @@ class Named:
     places: dict[str, int] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     operands: dict[str, int] = field(default_factory=dict)
+    takes: tuple[str, ...] = ()
+    given: frozenset[str] = frozenset()
+    rank: int = 0
 
     def attributes(self, given: list[Shape], made: list[Shape]) -> tuple[Attributes, Attributes]:
         """The arguments that are no tensors, to compare, and as the source spells them.
@@ -172,6 +179,7 @@ class Named:
         Args:
             given, made: shapes of the tensors that it got and gave.
         """
+        self.rank = rank = len(given[0]) if given else 0
         if self.name in EFFECTS:
             found = effect(self, given, made)
             return found, dict(found)
@@ -184,7 +192,6 @@ class Named:
             **DEFAULTS.get(self.name, {}),
             **{k: v for k, v in spelled.items() if v is not None or k in ("axis", "min", "max")},
         }
-        rank = len(given[0]) if given else 0
         if self.name == "interpolate":
             spelled["size"] = made[0][2:] if made else None
         if "kernel_size" in spelled and spelled.get("stride") in (None, [], ()):
@@ -203,15 +210,62 @@ class Named:
             if key in self.operands:
                 new[self.operands[key]] = value
                 continue
-            own = next((o for o in self.bound if RENAMED.get(o, o) == key and o not in IGNORED), None)
-            if own is None:
-                raise Refused(f"the function has no parameter {key}")
-            value = not value if own in NEGATED else value
+            own, value = self.argument(key, value)
             if own in self.places:
                 new[self.places[own]] = value
             else:
                 named_[own] = value
         return tuple(new), named_
+
+    def without_tensors(self) -> Named:
+        """The same with the arguments alone that hold no tensor."""
+        return replace(self, bound={own: value for own, value in self.bound.items() if _is_plain(value)})
+
+    def argument(self, key: str, value: Any) -> tuple[str, Any]:
+        """An argument under the function's own name, and its value as this function takes it.
+
+        Raises:
+            Refused: the function has no such parameter.
+        """
+        own = next(
+            (o for o in (*sorted(self.given), *self.bound, *self.takes) if RENAMED.get(o, o) == key and o not in IGNORED), None
+        )
+        if own is None:
+            raise Refused(f"the function has no parameter {key}")
+        if key == "approximate" and isinstance(self.bound.get(own), bool):
+            value = APPROXIMATE.get(value, value)
+        return own, not value if own in NEGATED else value
+
+    def written(self, key: str, value: Any) -> tuple[str, Any]:
+        """The same of an attribute in the form in which it is compared; of arithmetic, an operand without a name.
+
+        Raises:
+            Refused: what the source has to give for it is not known.
+        """
+        if key in self.operands:
+            return "", value
+        if self.name in EFFECTS:
+            return self._moving(key, value)
+        own, value = self.argument(key, value)
+        if self.name == "getitem" or (self.name == "interpolate" and key == "size" and own not in self.given):
+            raise Refused(f"it is no argument that gives the {key}")
+        return own, list(value) if isinstance(value, tuple) else value
+
+    def _moving(self, key: str, value: Any) -> tuple[str, Any]:
+        """An argument of a call that moves values, of which ``effect`` says what it does."""
+        pads, rank = self.bound.get("pad"), self.rank
+        if self.name == "pad" and key == "pad" and isinstance(pads, list | tuple):
+            from_left = len(pads) == 2 * rank and self.bound.get("pad_from_left_axis")
+            axes = value if from_left else value[::-1]
+            for start in range(rank):
+                made = [margin for axis in axes[start:] for margin in axis][: len(pads)]
+                if len(made) == len(pads) and pad_margins(made, rank, self.bound) == value:
+                    return "pad", made
+        elif self.name == "pad" and key in ("mode", "value"):
+            return key, value
+        elif self.name == "transpose" and isinstance(self.bound.get("perm"), list | tuple):
+            return "perm", list(value)
+        raise Refused(f"what gives this {key} is not known")
 
 
 def named(
@@ -242,10 +296,11 @@ def named(
             bound[parameter[1:]] = rest[0] if len(rest) == 1 and isinstance(rest[0], (list, tuple)) else rest
             break
         bound[parameter], places[parameter] = value, place
+    given = {*places, *kwargs, *(parameter[1:] for parameter in parameters[len(places) : len(args)])}
     bound |= {{"axis": "axis", "input": "x"}.get(key, key): value for key, value in kwargs.items()}
     if name in ("max", "min") and len(args) > 1 and hasattr(plain(args[1]), "shape"):
         name = f"{name}imum"
-    call = Named(name, own, bound, places)
+    call = Named(name, own, bound, places, takes=tuple(parameters), given=frozenset(given))
     if (name in SYMBOLS or name in COMMUTATIVE) and len(args) == 2:
         keys = ("from", "by") if name not in COMMUTATIVE else ("constant", "constant")
         for place, value in enumerate(map(plain, args)):

@@ -57,6 +57,7 @@ class Operation:
         spelled: the same as the source gives them.
         file, line, function: where the model's source calls it; ``""`` where no frame is in one.
         site: number of the instruction there, which tells two calls in one line from one call in a loop.
+        call: the same under names of no framework, without its tensors; None for a call of a module.
     """
 
     number: int
@@ -70,6 +71,7 @@ class Operation:
     line: int = 0
     function: str = ""
     site: int = 0
+    call: Named | None = None
 
 
 @dataclass
@@ -211,6 +213,7 @@ class Recorder:
         operation.name = call.name
         with contextlib.suppress(Exception):  # arguments of a kind that is not known: they are not compared
             operation.attributes, operation.spelled = call.attributes(given, shapes)
+        operation.call = call.without_tensors()
         self.trace.operations.append(operation)
 
     def _replaced(self, result: Any, change: Sequence[np.ndarray] | Behind) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm, relative, without_masked
-from alignment.finding import Finding, LayerRow, Localization
+from alignment.finding import Argument, Finding, LayerRow, Localization
 from alignment.frameworks._calls import Operation
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.kinds import Kind
@@ -271,7 +271,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     wrong = mistakes(subject) if phase == "forward" else stops(subject)
     if blame.ours.error and wrong:
         measured = f"then {blame.ours.place or path} raises {blame.ours.error}, given the reference's own input"
-        return Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source)
+        return Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source, arguments=_arguments(wrong))
     if blame.ours.error and blame.ours.place:
         words = f"{path or 'the model'} raises {blame.ours.error}"
         return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
@@ -288,10 +288,10 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
             words += f" ({AS_FLOAT32})"
             kind = Kind.FLOAT32_CONSTANT if kind is Kind.OTHER_FUNCTION else kind  # it makes the same but for rounding
-        return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
+        measured = f"{blame.measured}, given the reference's own input"
+        return Finding(stage, where, kind, words, measured, wrong[0].source, arguments=_arguments(wrong))
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
-        words = f"no known mistake: {AS_FLOAT32}"
-        kind = Kind.FLOAT32_CONSTANT
+        kind, words = Kind.FLOAT32_CONSTANT, f"no known mistake: {AS_FLOAT32}"
     elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
         other = lacking[0]
         here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
@@ -339,6 +339,12 @@ def _underived(pair: Pair, path: str) -> str:
 
 def _lines(wrong: list[Proposal]) -> str:
     return "; also ".join(dict.fromkeys(f"{one.source}: {one.words}" for one in wrong))
+
+
+def _arguments(wrong: list[Proposal]) -> list[Argument]:
+    """The arguments of calls that are wrong; empty where something else is, too."""
+    found = [one.arguments for one in wrong]
+    return [argument for arguments in found for argument in arguments] if all(found) else []
 
 
 def _idle(pair: Pair, other: Unmatched) -> bool:

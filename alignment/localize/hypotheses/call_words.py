@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alignment import tolerance
-from alignment.frameworks._call_names import SYMBOLS
+from alignment.frameworks._call_names import APPROXIMATE, SYMBOLS
 from alignment.frameworks.base import Operation
 from alignment.localize.calls import PairedCalls, constant
 
@@ -32,9 +32,6 @@ def _number(value: Any) -> str:
     if isinstance(value, tuple | list) and len(value) > SHOWN and isinstance(value[0], float):
         return f"[{', '.join(map(_number, value[:SHOWN]))}, ...]"
     return f"{value:.6g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
-
-
-APPROXIMATE = {"tanh": "True", "none": "False"}  # of GELU, torch's name and Paddle's
 
 
 def described(one: Operation) -> str:
@@ -64,8 +61,8 @@ def in_full(one: Operation) -> str:
 
 def difference(one: Operation, other: Operation, key: str) -> str:
     mine, theirs = (_number(side.spelled.get(key, side.attributes[key])) for side in (one, other))
-    if key == "approximate" and mine in APPROXIMATE.values():
-        theirs = APPROXIMATE.get(theirs, theirs)  # in the port's own words: torch's "none" reads as if nothing were expected
+    if key == "approximate" and mine in map(str, APPROXIMATE.values()):
+        theirs = str(APPROXIMATE.get(theirs, theirs))  # in the port's own words: torch's "none" reads as if nothing were expected
     return f"{mine}, expected {theirs}" if key in ("constant", "by", "from") else f"{key} {mine}, expected {theirs}"
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from alignment.finding import Argument
 from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, computed
 from alignment.frameworks.base import CallChange, Operation
 from alignment.kinds import Kind
@@ -55,6 +56,7 @@ class Proposal:
         ours: the calls of the port in whose place they are, where these are several.
         place: the call in whose line they are to be changed, where it is not ``operation``.
         conclusive: whether it was shown by itself, so that nothing else is said of the module.
+        wanted: attributes of the call -> what they should be, where these alone are wrong.
 
     The line, ``package/file.py:31``, is its ``source``; two, ``package/file.py:30-31``, where a call is missing between them.
     """
@@ -70,12 +72,28 @@ class Proposal:
     ours: Sequence[Operation] = ()
     place: Operation | None = None
     conclusive: bool = False
+    wanted: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         one = self.place or self.operation
         first = f"{self.since}-" if self.since and self.since < one.line else ""
         return f"{shown(Path(one.file).resolve())}:{first}{one.line}"
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """What the source has to give the call; empty where it is not known, or more than arguments is wrong."""
+        call, found, line = self.operation.call, list[Argument](), self.source
+        for key, value in self.wanted.items() if call is not None else ():
+            assert call is not None
+            try:
+                name, expected = call.written(key, value)
+            except Refused:
+                return []
+            held = call.constants.get(key, call.bound.get(name))
+            given = key in call.operands or name in call.given
+            found.append(Argument(source=line, function=call.own, name=name, given=given, found=held, expected=expected))
+        return found
 
 
 def proposals(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -126,10 +144,11 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             if one.name in EFFECTS:
                 attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
                 change = functools.partial(_computed, one.name, attributes)
-                yield Proposal(kind, words, one, {one.number: change}, right, certain, theirs=[other])
+                wanted = {key: other.attributes[key] for key in keys}
+                yield Proposal(kind, words, one, {one.number: change}, right, certain, theirs=[other], wanted=wanted)
             else:
-                changes: dict[int, CallChange] = {one.number: {key: other.spelled.get(key, other.attributes[key]) for key in keys}}
-                yield Proposal(kind, words, one, changes, right, certain, theirs=[other])
+                wanted = {key: other.spelled.get(key, other.attributes[key]) for key in keys}
+                yield Proposal(kind, words, one, {one.number: wanted}, right, certain, theirs=[other], wanted=wanted)
         if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
             words = f"{title(one)} {', '.join(difference(one, other, key) for key in differing)}"
             yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right, theirs=[other])

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -108,7 +108,9 @@ def _changes(pair: PairedCalls) -> Iterator[Proposal]:
 def _at(site: Site, kind: Kind, words: str, *changes: CallChange) -> Proposal:
     """One change of all calls of a place, or one of each."""
     safe = [_safe(change) for change in changes]
-    return Proposal(kind, words, site[0], {one.number: safe[number % len(safe)] for number, one in enumerate(site)})
+    wanted = changes[0] if isinstance(changes[0], Mapping) and len(changes) == 1 else {}
+    made = {one.number: safe[number % len(safe)] for number, one in enumerate(site)}
+    return Proposal(kind, words, site[0], made, wanted=wanted)
 
 
 def _safe(change: CallChange) -> CallChange:
@@ -325,7 +327,7 @@ def _along(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Pro
             if min(margins[place]) >= 0:
                 attributes = {**one.attributes, "pad": tuple(map(tuple, margins))}
                 words = f"{title(one)} {one.attributes['pad'][place]} on axis {place}, expected {tuple(margins[place])}"
-                yield _at(site, Kind.CALL_ARGUMENT, words, partial(_padded, attributes))
+                yield replace(_at(site, Kind.CALL_ARGUMENT, words, partial(_padded, attributes)), wanted={"pad": attributes["pad"]})
     if one.name == "getitem" and (index := one.spelled.get("index")) is not None:
         known = frozenset[tuple]().union(*(_parts_of(other.spelled.get("index")) for other in pair.theirs.operations))
         known -= _parts_of(index)

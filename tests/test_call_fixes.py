@@ -1,0 +1,98 @@
+"""A wrong argument of a call of a function is a finding's structure, and its line is corrected without a search."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignment.cli import main
+
+HEAD = "import {0}\nfrom {0} import nn\nimport {0}.nn.functional as F\n"
+NET = (
+    HEAD
+    + """
+class Block(nn.{1}):
+    def __init__(self, mode):
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, x):
+        return F.interpolate(x, scale_factor=2, mode={2})
+
+class Net(nn.{1}):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.{3}(3, 4, 3, padding=1)
+        self.last = nn.{3}(4, 4, 1)
+        self.up, self.again = Block("bilinear"), Block("{4}")
+
+    def forward(self, x):
+        x = F.interpolate(self.conv(x), scale_factor=2, mode="bilinear")
+        x = F.softmax(F.leaky_relu(self.last(x), 0.2), 1) * 30
+        x = self.again(self.up(F.pad(x, [1, 2, 0, 1], value=1.0)))
+        return x.flatten(1) + 0.5
+"""
+)
+# What becomes of the port's source -> the argument in the finding: function, name, given, found, expected.
+CALLS = {
+    "another value": ('2, mode="bilinear")', '2, mode="nearest")', ("interpolate", "mode", True, "nearest", "bilinear")),
+    "a value that is not given": (", 0.2)", ")", ("leaky_relu", "negative_slope", False, 0.01, 0.2)),
+    "by place": (", 0.2)", ", 0.3)", ("leaky_relu", "negative_slope", True, 0.3, 0.2)),
+    "an axis": ("0.2), 1)", "0.2), 2)", ("softmax", "axis", True, 2, 1)),
+    "the value of a padding": ("value=1.0", "value=0.5", ("pad", "value", True, 0.5, 1.0)),
+    "margins": ("[1, 2, 0, 1]", "[2, 1, 0, 1]", ("pad", "pad", True, [2, 1, 0, 1], [1, 2, 0, 1])),
+    "an operand": ("* 30", "* 3", ("__mul__", "", True, 3, 30.0)),
+}
+
+
+@pytest.fixture
+def audit(tmp_path, capsys, monkeypatch):
+    """A function that audits two models of these sources: the mistakes, the diff, and standard output."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(ours, theirs):
+        for name, source in (("ours.py", ours), ("theirs.py", theirs)):
+            (tmp_path / name).write_text(source)
+        sides = ["--port", "ours.py:Net", "--reference", "theirs.py:Net", "--input", "2x3x6x5", "--report", "report"]
+        assert main(["audit", *sides, "--eval-only", "--write-patch", "fix.diff"]) == 1
+        mistakes = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+        diff = tmp_path / "fix.diff"
+        return mistakes, diff.read_text() if diff.exists() else "", capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_an_argument_of_a_call_is_named_as_structure_and_corrected_in_its_line(case, audit):
+    before, after, expected = CALLS[case]
+    right = NET.format("paddle", "Layer", "self.mode", "Conv2D", "bilinear")
+    wrong = right.replace(before, after)
+    assert right.count(before) == 1
+    (mistake,), diff, said = audit(wrong, NET.format("torch", "Module", "self.mode", "Conv2d", "bilinear"))
+    (one,) = mistake["arguments"]
+    assert one == {
+        "source": mistake["source"],
+        **dict(zip(("function", "name", "given", "found", "expected"), expected, strict=True)),
+    }
+    line = next(line for line in wrong.splitlines() if line not in right.splitlines())
+    corrected = next(line for line in right.splitlines() if line not in wrong.splitlines())
+    if case == "a value that is not given":
+        corrected = line.replace("(x))", "(x), negative_slope=0.2)")
+    assert [text for text in mistake["card"] if text[:1] in ("+", "-")] == [f"-{line}", f"+{corrected}"], mistake["card"]
+    assert f"-{line}\n+{corrected}\n" in diff and "corrections of 1 of 1 mistake" in said
+
+
+def test_a_line_that_is_right_in_another_module_of_the_class_is_not_changed(audit):
+    ours = NET.format("paddle", "Layer", '"nearest"', "Conv2D", "nearest")
+    (mistake,), diff, said = audit(ours, NET.format("torch", "Module", "self.mode", "Conv2d", "nearest"))
+    assert mistake["location"] == "up" and mistake["arguments"][0]["expected"] == "bilinear"
+    assert not diff and "runs in again, too, which agrees with the reference" in said, said
+
+
+def test_a_value_that_is_no_plain_one_in_its_line_is_left_to_a_person(audit):
+    right = NET.format("paddle", "Layer", "self.mode", "Conv2D", "bilinear")
+    ours = right.replace("* 30", "* (15 / 5)")
+    (mistake,), diff, said = audit(ours, NET.format("torch", "Module", "self.mode", "Conv2d", "bilinear"))
+    assert mistake["arguments"][0]["expected"] == 30 and not diff, mistake
+    assert "the operand of __mul__ is no plain value in line" in said, said
