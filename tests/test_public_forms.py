@@ -347,6 +347,82 @@ UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
 # Reference, port, and kind, place and words of its mistakes.
+SINES_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        angles = torch.arange(24.0)[:, None] / 10 ** torch.arange(0, 1, 1 / 8)
+        self.table = torch.cat([angles.sin(), angles.cos()], -1)
+        self.emb, self.fc, self.norm = nn.Embedding(30, 16), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, ids):
+        return self.norm(self.fc(self.emb(ids) + self.table.to(self.fc.weight)[: ids.shape[1]]))
+"""
+SINES = """
+import paddle
+from paddle import nn
+
+
+class Sines(nn.Embedding):
+    def __init__(self, count, width):
+        super().__init__(count, width)
+        angles = paddle.arange(count).astype("float32")[:, None] / 10 ** paddle.arange(0, 1, 2 / width, dtype="float32")
+        self.weight.stop_gradient = True
+        self.weight.set_value(paddle.concat([angles.sin(), angles.cos()], -1))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u, normal = nn.initializer.Uniform(-.25, .25), nn.initializer.Normal(0., 1.)
+        self.positions = Sines(24, 16)
+        self.emb, self.fc, self.norm = nn.Embedding(30, 16, weight_attr=normal), nn.Linear(16, 16, u, u), nn.LayerNorm(16)
+
+    def forward(self, ids):
+        return self.norm(self.fc(self.emb(ids) + self.positions(paddle.arange(ids.shape[1]))))
+"""
+POOLER_REF = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.first, self.second, self.ln = nn.Embedding(30, 16), nn.Linear(16, 16), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, ids):
+        return self.ln(self.second(torch.relu(self.first(self.embed(ids)))))
+"""
+POOLER = """
+import paddle
+from paddle import nn
+
+
+class Body(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u, normal = nn.initializer.Uniform(-.25, .25), nn.initializer.Normal(0., 1.)
+        self.emb, self.fc1, self.fc2 = nn.Embedding(30, 16, weight_attr=normal), nn.Linear(16, 16, u, u), nn.Linear(16, 16, u, u)
+        self.norm, self.pooler = nn.LayerNorm(16), nn.Linear(16, 16, u, u)
+
+    def forward(self, ids):
+        x = self.norm(self.fc2(nn.functional.relu(self.fc1(self.emb(ids)))))
+        return x, self.pooler(x[:, 0])
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.body = Body()
+
+    def forward(self, ids):
+        return self.body(ids)[0]
+"""
 CASES = {
     "tied on both sides": (LANGUAGE_REF, TIED, []),
     "an embedding with padding that goes by two names": (SHARED_REF, SHARED, []),
@@ -403,6 +479,15 @@ CASES = {
         ("", "body", "")]),
     "a buffer for a parameter that is trained": (FOURIER_REF.replace(", requires_grad=False", ""), FOURIER, [
         ("", "", "")]),
+    "sines in a frozen embedding and in an attribute": (SINES_REF, SINES, []),
+    "such sines in another order": (SINES_REF, SINES.replace("angles.sin(), angles.cos()", "angles.cos(), angles.sin()"), [
+        ("", "", "")]),
+    "a pooler that the output leaves out": (POOLER_REF, POOLER, []),
+    "a pooler that the output depends on": (
+        POOLER_REF, POOLER.replace("return self.body(ids)[0]", "return self.body(ids)[0] + self.body(ids)[1].unsqueeze(1)"), [
+            ("layer_extra", "", "a layer Linear that the reference does not have")]),
+    "a pooler beside a mistake": (POOLER_REF, POOLER.replace("nn.LayerNorm(16)", "nn.LayerNorm(16, 1e-3)"), [
+        ("norm_eps", "ln", "expected 1e-05")]),
     "classes that answer every name": (HUB_REF, HUB, []),
     "a mistake in such classes": (HUB_REF, HUB.replace("* 1.0", "* 1.1"), [("", "body", "")]),
 }  # fmt: skip

@@ -283,21 +283,26 @@ def _leave_out(framework: Description, model: Module, names: Sequence[str]) -> N
 def _left_over(
     models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link], inputs: Callable[[], tuple]
 ) -> tuple[Forms, Forms]:
-    """Parameters without a counterpart that no pass of their own side reads, under their own names: nothing depends on them."""
+    """Parameters on which no output of their own side depends, under their own names, where the other side lacks such a one.
+
+    They have no counterpart, or one of their shape has none: a pooler may have taken the place of another layer.
+    """
     names, named = matching.renaming(), covered(links)
-    held = [
-        {
-            (translated(entry.canonical, names) if number == 0 else entry.canonical, entry.shape): entry.own
-            for entry in side.entries(model)
-            if entry.canonical not in named[number]
-        }
-        for number, (side, model) in enumerate(zip(sides, models, strict=True))
-    ]
+    held: list[dict[tuple, str]] = []
+    shapes: list[Counter[tuple]] = []
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        entries = side.entries(model)
+        free = [entry for entry in entries if entry.canonical not in named[number]]
+        held.append({(translated(e.canonical, names) if number == 0 else e.canonical, e.shape): e.own for e in free})
+        shapes.append(Counter(plain(entry.shape) for entry in entries))
     found: list[Forms] = []
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         alone = {own for key, own in held[number].items() if key not in held[1 - number]}
-        unread = unused(side, model, inputs) if alone else []
-        found.append({own: [] for own in unread if own in alone})
+        more = shapes[number] - shapes[1 - number]
+        entries = side.entries(model) if alone else []
+        lacked = alone | {entry.own for entry in entries if plain(entry.shape) in more}
+        unread = unused(side, model, inputs) if lacked else []
+        found.append({own: [] for own in unread if own in lacked})
     return found[0], found[1]
 
 
@@ -334,36 +339,44 @@ def _pair_alone(models: tuple[Module, Module], sides: Live, matching: Matching, 
 
 
 def _unused_notes(left: tuple[Forms, Forms]) -> list[str]:
-    """What is said of parameters that no pass reads."""
-    sides = zip(("port", "reference"), ("reference", "port"), left, strict=True)
-    return [
-        f"no pass of the {side} reads {', '.join(list(own)[:3])}{' and others' if len(own) > 3 else ''}, which the {other} lacks"
-        for side, other, own in sides
-        if own
-    ]
+    """What is said of parameters on which no output depends."""
+    notes = []
+    for side, other, own in zip(("port", "reference"), ("reference", "port"), left, strict=True):
+        if own:
+            names = f"{', '.join(list(own)[:3])}{' and others' if len(own) > 3 else ''}"
+            notes.append(f"no output of the {side} depends on {names}, which the {other} lacks")
+    return notes
 
 
 def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:
-    """Buffers that one side alone keeps, under their own names: index tables, masks, numbers of positions.
+    """Constants that one side alone keeps, under their own names: index tables, masks, sines of positions.
 
-    They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it. The other side has no tensor
-    of their shape besides those that this side's parameters stand for.
+    They are buffers, or parameters that no training changes where the other side keeps none of these. They are no weights, so
+    nothing is loaded into them; a wrong one shows in what is computed with it. The other side has no tensor of their shape besides
+    those that this side's trained parameters stand for.
     """
     kinds: list[Counter[tuple]] = [Counter(), Counter()]
-    parameters: list[Counter[tuple]] = [Counter(), Counter()]
+    trained: list[Counter[tuple]] = [Counter(), Counter()]
     kept: list[dict[str, tuple]] = [{}, {}]
+    frozen: list[dict[str, tuple]] = [{}, {}]
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         for entry, tensor in side.described(model):
             kind = plain(entry.shape), entry.role == "buffer" and side.array(tensor).dtype.kind != "f"
             kinds[number][kind] += 1
-            parameters[number][kind] += entry.role == "parameter"
-            if entry.role == "buffer" and not is_statistic(entry.canonical):
-                kept[number][entry.own] = kind
+            if entry.role == "buffer":
+                kept[number] |= {} if is_statistic(entry.canonical) else {entry.own: kind}
+            elif side.trainable(tensor):
+                trained[number][kind] += 1
+            else:
+                frozen[number][entry.own] = kind
+        if not trained[number]:  # a model for inference alone: what is frozen there is no constant
+            trained[number], frozen[number] = Counter(frozen[number].values()), {}
 
-    def alone(number: int) -> Forms:
-        return {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]}
+    def alone(number: int, constants: dict[str, tuple]) -> Forms:
+        return {own: [] for own, kind in constants.items() if kinds[1 - number][kind] <= trained[number][kind]}
 
-    return alone(0), alone(1)
+    ours, theirs = (alone(number, frozen[number]) for number in (0, 1))
+    return alone(0, kept[0]) | (ours if not theirs else {}), alone(1, kept[1]) | (theirs if not ours else {})
 
 
 def _with_own_constants(
