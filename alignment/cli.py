@@ -16,6 +16,7 @@ from alignment.flags import (
     NOT_BENCHED,
     RESULT,
     audit_parser,
+    command_name,
     dump_parser,
     parse_steps,
     run_parser,
@@ -43,7 +44,7 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
         result: where that command's results go by default.
         prog: that command's name.
     """
-    parser = run_parser(project, result, prog or "python -m alignment run")
+    parser = run_parser(project, result, prog or command_name("run"))
     args = parser.parse_args(argv)
     # The frameworks are imported only now, so that --help and a wrong flag answer at once.
     from alignment.faults import edits_of, faults_of, injected
@@ -68,7 +69,7 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     recipe = _recipe(args.config, steps, known) if args.config is not None else None
     known.use(args.device)
     ensure_writable_dir(args.result_dir)
-    command = [*(prog or "python -m alignment run").split(), *argv]
+    command = [*(prog or command_name("run")).split(), *argv]
     if args.inject in edits_of(known).faults:
         call = vars(args) | {"project": file, "steps": steps, "every": every, "flags": list(argv), "command": command}
         return measures().align_copy(call, edits_of(known).faults[args.inject].edits)
@@ -346,7 +347,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     usage = "\n".join(
         [
-            "usage: python -m alignment COMMAND ...",
+            f"usage: {command_name('COMMAND')} ...",
             "",
             *(_folded(f"  {name:8} {help}", 11) for name, (_, help) in COMMANDS.items()),
             "",

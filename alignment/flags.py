@@ -147,7 +147,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
 def weights_parser() -> Parser:
     """The flags of ``weights``."""
     p = Parser(
-        prog="python -m alignment weights",
+        prog=command_name("weights"),
         description="Write the weights with which a project's model is aligned to a file, so that other tools can use them. "
         f"Exit status: 0 written, 2 the input cannot be used, {BROKEN}.",
     )
@@ -162,9 +162,14 @@ def weights_parser() -> Parser:
     return p
 
 
+def command_name(name: str) -> str:
+    """What the person who asked calls a command of the engine; a function is called as the command that does the same."""
+    return f"alignment {name}" if Path(sys.argv[0]).name == "alignment" else f"python -m alignment {name}"
+
+
 def audit_name() -> str:
-    """What the person who asked for an audit calls it; a function is called as the command that does the same."""
-    return "mnv3 audit" if sys.argv[0] == "mnv3 audit" else "python -m alignment audit"
+    """``command_name`` of an audit, which ``mnv3`` has, too."""
+    return "mnv3 audit" if sys.argv[0] == "mnv3 audit" else command_name("audit")
 
 
 def audit_parser() -> Parser:
@@ -199,7 +204,7 @@ def audit_parser() -> Parser:
 def dump_parser() -> Parser:
     """The flags of ``dump``."""
     p = Parser(
-        prog="python -m alignment dump",
+        prog=command_name("dump"),
         description="Write the results of one model to a folder, on a machine without the other one's framework: first the "
         f"reference, then the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used, {BROKEN}.",
     )

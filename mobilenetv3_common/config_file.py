@@ -62,6 +62,9 @@ def _wrapped(block: str, width: int, indent: str) -> list[str]:
     return textwrap.wrap(" ".join(block.split()), width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
+RESULTS = ("--output-dir", "--report", "--out")  # flags that say where a command's results go
+
+
 class Parser(argparse.ArgumentParser):
     """Command-line flags: an error is one line, as all others are, and the help fits the terminal and says every default."""
 
@@ -80,7 +83,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        near = difflib.get_close_matches(wrong[1], self._flags(), 1) if wrong else []
+        flags = self._flags()
+        near = difflib.get_close_matches(wrong[1], flags, 1) if wrong else []
+        if wrong and not near and wrong[1] in RESULTS:  # another command's word for where the results go
+            near = [flag for flag in flags if flag in RESULTS]
         if bounded := re.match(r"argument (?:\S+/)?(--[\w-]+): (must be .*)", message):
             raise UserError(f"{bounded[1]} {bounded[2]}")
         raise UserError(f"{message}{f'; did you mean {near[0]}?' if near else ''} (--help lists the flags)")

@@ -57,9 +57,21 @@ def test_commands_that_are_shown_work_in_another_folder(monkeypatch, tmp_path):
 
 
 def test_a_report_has_the_audit_as_it_was_called(monkeypatch):
-    for called_as, said in (("mnv3 audit", "mnv3 audit"), ("/x/bin/pytest", "python -m alignment audit")):
+    for called_as, said in (
+        ("mnv3 audit", "mnv3 audit"),
+        ("/x/bin/pytest", "python -m alignment audit"),
+        ("/x/bin/alignment", "alignment audit"),
+    ):
         monkeypatch.setattr("sys.argv", [called_as])
         assert audit_name() == said and audit_parser().prog == said
+
+
+def test_the_engine_is_called_by_its_own_command(tmp_path):
+    alignment = Path(sys.executable).parent / "alignment"
+    told = [subprocess.run([alignment, *given], capture_output=True, text=True, check=False) for given in ((), ("audit", "--help"))]
+    assert all("usage: alignment" in one.stdout and "python -m alignment audit [" not in one.stdout for one in told)
+    wrong = subprocess.run([alignment, "audit", "--output-dir", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "did you mean --report?" in wrong.stderr, wrong.stderr
 
 
 @pytest.mark.parametrize("name", ["lite", "lite.yaml", "configs/lite.yaml"])
