@@ -423,6 +423,60 @@ class Net(nn.Layer):
     def forward(self, ids):
         return self.body(ids)[0]
 """
+ATTENDING_REF = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value, self.dense = (nn.Linear(16, 16) for _ in range(4))
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        return self.norm(x + self.dense((q @ k.transpose(1, 2) / 4.0).softmax(-1) @ v))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.places, self.blocks = nn.Embedding(30, 16), nn.Embedding(24, 16), nn.Sequential(Block(), Block(), Block())
+
+    def forward(self, ids):
+        return self.blocks(self.embed(ids) + self.places(torch.arange(ids.shape[1])[None]))
+"""
+ATTENDING = """
+import paddle
+from paddle import nn
+
+
+class Layer(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        u = nn.initializer.Uniform(-.25, .25)
+        self.first, self.second, self.third, self.out = (nn.Linear(16, 16, u, u) for _ in range(4))
+        self.ln = nn.LayerNorm(16)
+
+    def forward(self, x):
+        v, q, k = self.first(x), self.second(x), self.third(x)
+        return self.ln(x + self.out(nn.functional.softmax(q @ k.transpose([0, 2, 1]) / 4.0) @ v))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        normal = nn.initializer.Normal(0., 1.)
+        self.words, self.positions = nn.Embedding(30, 16, weight_attr=normal), nn.Embedding(24, 16, weight_attr=normal)
+        self.layers = nn.LayerList([Layer() for _ in range(3)])
+
+    def forward(self, ids):
+        x = self.words(ids) + self.positions(paddle.arange(ids.shape[1]).expand(ids.shape))
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
 CASES = {
     "tied on both sides": (LANGUAGE_REF, TIED, []),
     "an embedding with padding that goes by two names": (SHARED_REF, SHARED, []),
@@ -488,6 +542,8 @@ CASES = {
             ("layer_extra", "", "a layer Linear that the reference does not have")]),
     "a pooler beside a mistake": (POOLER_REF, POOLER.replace("nn.LayerNorm(16)", "nn.LayerNorm(16, 1e-3)"), [
         ("norm_eps", "ln", "expected 1e-05")]),
+    "positions once for each sample, projections in another order": (ATTENDING_REF, ATTENDING, []),
+    "the same, and a mistake": (ATTENDING_REF, ATTENDING.replace("return x\n", "return 1.25 * x\n"), [("", "", "1.25")]),
     "classes that answer every name": (HUB_REF, HUB, []),
     "a mistake in such classes": (HUB_REF, HUB.replace("* 1.0", "* 1.1"), [("", "body", "")]),
 }  # fmt: skip

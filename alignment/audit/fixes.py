@@ -41,7 +41,7 @@ class Unknown(Exception):
 def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], list[str]]:
     """A correction for each mistake; empty ones where it is not known for every place of the mistake, and why it is not."""
     port = fresh_port(context)
-    wrong = {own_path(context, place) for one in mistakes for place in one.places}
+    wrong = {own_path(context, place) for one in mistakes for place in one.places} if port is not None else set()
     known = functools.cache(lambda: givers(context, port))
     fixes, reasons = [], []
     for one in mistakes:

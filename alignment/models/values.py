@@ -391,7 +391,8 @@ def _try_exchanges(trial: Trial, found: Confirmed, fixed: Mapping[str, str], end
         if attempt.agrees():
             found.paths |= {other: own for own, other in attempt.paired.items()}
             return
-        shown = shown or dict(attempt.paired)
+        if len(attempt.paired) > len(shown):  # it came further before it met a mistake of the port
+            shown = dict(attempt.paired)
         picks = [(choices[i] if i < len(choices) else 0, count) for i, count in enumerate(attempt.counts)]
         while picks and picks[-1][0] + 1 >= picks[-1][1]:
             picks.pop()
@@ -445,6 +446,10 @@ def _holder(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _own_form(trial: Trial, link: Link) -> tuple:
     """Last names and shape of the tensors of a link between two."""
     shape = next(entry.shape for entry in trial.entries[1] if entry.canonical == link.reference[0])
@@ -454,8 +459,7 @@ def _own_form(trial: Trial, link: Link) -> tuple:
 def _exchanged(pairs: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, str]:
     """The pairs, port path -> reference path, after the exchanges that a pass has shown before it met a mistake of the port.
 
-    What the first pass has paired was given the same numbers on both sides; which of parallel layers is which is not said by
-    that, so there the first pass keeps the pairs that it has.
+    What it has paired was given the same numbers on both sides; how far it comes says which of parallel layers is which.
     """
     found = dict(pairs)
     for own, other in shown.items():
@@ -500,9 +504,11 @@ class _Attempt:
                 return
             free = [o for o in self.pairs.values() if o not in self.paired.values() and self.forms[o] == form]
             fitting = [other for other in free if _same_input(given, self.trial.calls.get(other))]
+            if not fitting and list(self.forms.values()).count(form) == 1:
+                fitting = [self.pairs[own]]  # no other can be meant; what follows tells whether it is given the same (once a batch)
             if not fitting:
                 raise _Stop(own)
-            fitting.sort(key=lambda other: other != self.pairs[own])
+            fitting.sort(key=lambda other: (_last(other) != self._as_before(own), other != self.pairs[own]))
             pick = 0
             if len(fitting) > 1:
                 number = len(self.counts)
@@ -512,6 +518,10 @@ class _Attempt:
             self._give(own, other)
 
         return choose
+
+    def _as_before(self, own: str) -> str | None:
+        """The last name of what the layer of this last name was paired with in an earlier block, where a choice is tried."""
+        return {_last(mine): _last(theirs) for mine, theirs in self.paired.items()}.get(_last(own)) if self.choices else None
 
     def _given_to_another(self, given: np.ndarray, other: str) -> bool:
         """Whether a layer of the reference was never given what another one of its form was given."""
