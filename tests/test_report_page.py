@@ -233,15 +233,6 @@ def test_the_table_of_steps_is_seen_whole_on_a_phone(chromium, report, request):
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-def test_the_lines_of_a_card_are_seen_whole_on_a_phone(chromium, tmp_path):
-    long = f"   176          {'self.key_conv_attn_layer(query), ' * 4}"
-    file = tmp_path / "card.html"
-    card = page_cards.cards([Finding("forward", "block", Kind.UNKNOWN, "", "1")], [["   175", long, ">  177      x = 2"]], [])
-    file.write_text(f"<!doctype html><meta name=viewport content='width=device-width'><style>{page_cards.STYLE}</style>{card}")
-    with opened(chromium, file.as_uri(), viewport=PHONE) as page:
-        assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('.card pre'))")
-
-
 def test_the_verdict_is_seen_on_a_phone_and_on_paper(chromium, failed):
     with opened(chromium, failed, viewport=PHONE) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
