@@ -30,13 +30,14 @@ from alignment.localize.watch import Watch
 from alignment.models.tracing import Unfit
 from alignment.report import picture, results, table
 from alignment.report.kept import Kept, kept_of
-from alignment.report.sections import Sections, sections_of
+from alignment.report.sections import Sections, outcome, sections_of
 from alignment.strangers import engine
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, show, verdict
 
 UNFIT = "cannot be run again: the reference's own part does not take what the port gives it"
+TO_EXPLAIN = "differences, examined below,"  # they may be no mistakes: the verdict says what they are
 FURTHER = 5  # mistakes, each seen once those before it are put right
 
 
@@ -142,7 +143,8 @@ def align(context: Context, wanted: Request) -> Aligned:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
     if differs:
-        print(f" {localization.seconds:.1f} s", flush=True)
+        came_to = outcome(done, localization) if wanted.onward else ""
+        print(f" {localization.seconds:.1f} s{came_to and f': {came_to}'}", flush=True)
         if wanted.onward and localization.first is not None:
             show(f"first divergence: {localization.first.line()}")
     together = (kept := _kept(context, wanted, done, seen)).with_(done)
@@ -197,7 +199,7 @@ def _told(label: str, context: Context, run: Callable[[Context], StepResult], on
         result = run(context.but(progress=progress))
     seconds = f" in {result.seconds:.1f} s" if result.ran else ""
     again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
-    word = "differs" if onward and result.failed else verdict(result.verdict)  # it may be no mistake
+    word = TO_EXPLAIN if onward and result.failed else verdict(result.verdict)
     print(f"{again} {word}{seconds}", flush=True)
     return result
 

@@ -155,13 +155,7 @@ def sections_of(
     context: Context, results: Sequence[StepResult], localization: Localization, covered: Coverage, extra: Sequence[Unchecked] = ()
 ) -> Sections:
     """Sort what an audit found."""
-    found = list(localization.every)
-    first = localization.first
-    if first is not None and all(first.location not in one.places for one in found):
-        found.append(first)
-    known = [one for one in found if one.known]
-    accepted = [one for one in found if one.accepted and not one.known]
-    mistakes = [one for one in found if not one.accepted and not one.known]
+    known, accepted, mistakes = _sorted(localization)
     failed = any(result.failed for result in results)
     blind = nothing_real(results)
     unclear = failed and not mistakes and not only_nothing_real(results) and all(one.accepted for one in known)
@@ -177,6 +171,26 @@ def sections_of(
         [*localization.remarks, *([blind] if blind and not only_nothing_real(results) else [])],
         _failing(context, results) if unclear else [],
     )
+
+
+def _sorted(localization: Localization) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """What was found: what is known of the frameworks, what else is accepted, and the mistakes."""
+    found = list(localization.every)
+    first = localization.first
+    if first is not None and all(first.location not in one.places for one in found):
+        found.append(first)
+    known = [one for one in found if one.known]
+    return known, [one for one in found if one.accepted and not one.known], [one for one in found if not one.accepted and not one.known]
+
+
+def outcome(results: Sequence[StepResult], localization: Localization) -> str:
+    """What a search came to, for the line that says how long it lasted: as the verdict below has it; empty where that says more."""
+    known, accepted, mistakes = _sorted(localization)
+    if mistakes:
+        return counted(len(mistakes), "mistake")
+    if any(result.failed for result in results) or not (known or accepted):
+        return ""
+    return "known differences only" if not accepted else "known or accepted differences only"
 
 
 def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accepted: list[Finding], known_lines: list[str]) -> str:
