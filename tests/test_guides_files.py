@@ -152,6 +152,10 @@ def test_scripts_one_after_another_leave_all_their_results(tmp_path, monkeypatch
     assert {path.name for path in tmp_path.iterdir()} >= {"metric_paddle.npy", "metric_ref.npy", "loss_paddle.npy", "loss_ref.npy"}
     assert load_record(tmp_path / "metric_ref.npy")
     assert f"3 metric (run {steps[3]['date']})" in (tmp_path / "report.html").read_text()
+    assert "class weights" in said["coverage"]["covered"]
+    said = script(3, "metric")[2]
+    assert "class weights" in said["coverage"]["covered"], "what a kept step covered is covered, as when it ran"
+    assert said["rests_on"] == ["metric", "loss"]
     status, again, _, _ = script(4, "loss", "--seed", "1")
     assert status == 0 and sorted(again) == [4], "a run with other flags keeps nothing"
     status, _, said, shown = script(3, "metric")

@@ -84,5 +84,6 @@ def _result(step: Mapping[str, Any], date: str) -> StepResult:
         step["problems"],
         seconds=step["seconds"],
         covers=step["covers"],
+        witnessed=step.get("witnessed", []),
         kept=step.get("date") or date,
     )

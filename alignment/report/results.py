@@ -83,6 +83,7 @@ def _step(result: StepResult) -> dict[str, Any]:
         "not_run": result.not_run or None,
         "seconds": round(result.seconds, 2),
         "covers": result.covers,
+        "witnessed": result.witnessed,
         "evidence": result.evidence,
         "problems": result.problems,
         "quantities": [quantity.as_json() for quantity in result.quantities],

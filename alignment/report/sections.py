@@ -180,7 +180,8 @@ def _sorted(localization: Localization) -> tuple[list[Finding], list[Finding], l
     if first is not None and all(first.location not in one.places for one in found):
         found.append(first)
     known = [one for one in found if one.known]
-    return known, [one for one in found if one.accepted and not one.known], [one for one in found if not one.accepted and not one.known]
+    accepted = [one for one in found if one.accepted and not one.known]
+    return known, accepted, [one for one in found if not one.accepted and not one.known]
 
 
 def outcome(results: Sequence[StepResult], localization: Localization) -> str:
