@@ -108,7 +108,7 @@ def test_they_pass_whole_audits_over_several_seeds(name, seeds, tmp_path, capsys
 
 BROKEN = {
     "wide": "layer2.0.conv1.weight: 20 output channels, expected 16",
-    "extra": "stage2.1.extra.c: the port has a layer Conv2D that the reference does not have",
+    "extra": "layer2.1.extra.c: the port has a layer Conv2D that the reference does not have, called stage2.1.extra.c in the port",
     "missing": "layer1.1.conv2: the layer Conv2d is missing in the port",
 }
 

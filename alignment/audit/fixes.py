@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port, givers, own_path
+from alignment.comparisons.every import fresh_port, givers
 from alignment.finding import Argument, Finding
 from alignment.frameworks._settings import CLASSES, argument_of
 from alignment.frameworks.base import Framework, Layer, Module
@@ -41,7 +41,7 @@ class Unknown(Exception):
 def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], list[str]]:
     """A correction for each mistake; empty ones where it is not known for every place of the mistake, and why it is not."""
     port = fresh_port(context)
-    wrong = {own_path(context, place) for one in mistakes for place in one.places} if port is not None else set()
+    wrong = {context.paired.own_path(place) for one in mistakes for place in one.places} if port is not None else set()
     known = functools.cache(lambda: givers(context, port))
     fixes, reasons = [], []
     for one in mistakes:
@@ -72,14 +72,14 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
     framework, theirs = context.port.framework, context.reference.framework
     if finding.arguments:
         kinds = {own: type(module) for own, module in framework.modules(port, every_path=True).items()}
-        of_these = {kinds[own] for own in (own_path(context, place) for place in finding.places) if own in kinds}
+        of_these = {kinds[own] for own in (context.paired.own_path(place) for place in finding.places) if own in kinds}
         if right_ones := [own for own, kind in kinds.items() if kind in of_these and own not in wrong]:
             raise Unknown(f"{finding.source} runs in {right_ones[0]}, too, which agrees with the reference")
         return _of_arguments(finding.arguments)
     ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.fresh("reference"), every_path=True)
     edits: dict[tuple[Path, int], SourceEdit] = {}
     for place in finding.places:
-        own = own_path(context, place)
+        own = context.paired.own_path(place)
         if place not in right or own not in ours:
             raise Unknown("it is no setting of a layer")
         given = known().of(own)

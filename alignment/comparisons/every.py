@@ -31,13 +31,13 @@ from alignment.localize.search import findings, random_cotangents
 from alignment.localize.source import noting_lines, number_of, source_line
 from alignment.localize.structure import structure_findings
 from alignment.localize.watch import Watch
-from alignment.models.links import labelled
 from alignment.models.matching import order_of_use
 from alignment.raised import shown
 from alignment.strangers import strangers
 
 MODES = ("evaluation mode", "training mode")
 SETTING = re.compile(r"(?<![\d.e-])(\d+)(?:, \d+)*\)?, expected \(?(\d+)(?![\d.e])")  # whole numbers
+SIZES = frozenset({Kind.WIDTH, Kind.KERNEL_SIZE, Kind.GROUPS})  # of a layer's weights
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 
@@ -66,6 +66,7 @@ class EveryMistake:
         self.remarks: list[str] = []
         self.covers: list[str] = []
         self.unmendable: set[str] = set()
+        self.followed: frozenset[str] = frozenset()  # fresh weights of a layer of another size, whose bounds follow from it
         self.untied: dict[str, list[str]] = {}  # place of the finding -> names that are one tensor in the reference alone
 
     def run(self) -> None:
@@ -98,7 +99,7 @@ class EveryMistake:
         places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
         places = [_above_all(self.untied.get(place, [place])) for place in places]
         mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
-        fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
+        fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places) | self.followed
         fresh |= {name for one in found for place in one.places for name in self.untied.get(place, [])[1:]}
         return self.context.but(mended=mended, known_fresh=fresh)
 
@@ -188,8 +189,8 @@ class EveryMistake:
             self.watch.found(finding.line(), " ".join(map(str, _alike(finding))), finding.location)
 
     def _of_the_frameworks(self, finding: Finding) -> bool:
-        model = self._fresh_port
-        return model is not None and known.of_statistics(self.context, model, finding, own_path(self.context, finding.location))
+        model, own = self._fresh_port, self.context.paired.own_path(finding.location)
+        return model is not None and known.of_statistics(self.context, model, finding, own)
 
     @functools.cached_property
     def _fresh_port(self) -> Module | None:
@@ -205,7 +206,10 @@ class EveryMistake:
     def _fresh_weights(self) -> None:
         with strangers("port") as raised:  # the port cannot be built, which has been said
             again = {name for group in self.untied.values() for name in group[1:]}  # drawn by themselves, as tensors of their own
-            self.found += [one for one in initialisation.findings(self.context) if one.location not in again]
+            sized = {self._nearest(place) for one in self.found if one.kind in SIZES for place in one.places}
+            drawn = [one for one in initialisation.findings(self.context) if one.location not in again]
+            self.followed = frozenset(one.location for one in drawn if self._nearest(one.location) in sized)
+            self.found += [one for one in drawn if one.location not in self.followed]
             self.covers += ["initialisation"] if initialisation.wanted(self.context) else []
         if raised.error is not None:
             return
@@ -247,12 +251,12 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
     known_givers = functools.cache(lambda: givers(context, model))
     for finding in findings:
         if model is not None and finding.stage != "structure":  # there the location may be in one side alone
-            finding.own = finding.own or own_name(context, finding.location)
+            finding.own = finding.own or context.paired.own_name(finding.location)
         if not finding.source:
             finding.source, *helpers = _lines(context, model, finding, known_givers)
             finding.via = ", ".join(helpers)
         if model is not None:
-            finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
+            finding.known = finding.known or known.of_statistics(context, model, finding, context.paired.own_path(finding.location))
     if model is not None:
         _where_made(context, model, findings)
         _where_set(context, model, findings)
@@ -263,7 +267,7 @@ def _where_made(context: Context, model: Module, findings: Sequence[Finding]) ->
     modules, framework = context.port.framework.modules(model, every_path=True), context.port.framework
     for finding in (one for one in findings if one.kind is Kind.CONSTANT and one.hint.startswith(CONSTANTS)):
         path, _, name = finding.hint.removeprefix(CONSTANTS).split()[0].rpartition(".")
-        own = own_path(context, path)
+        own = context.paired.own_path(path)
         tensor = framework.unsaved(modules[own]).get(name) if own in modules else None
         with strangers("port"):
             values = None if tensor is None else framework.array(tensor)
@@ -276,12 +280,12 @@ def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> 
     fresh = {_alike(one): one for one in reversed(findings) if one.stage == "initialisation" and not one.known}
     modules, wanted = context.port.framework.modules(model, every_path=True), list[tuple[Finding, str, str]]()
     for finding in fresh.values():
-        path, _, name = (own_name(context, finding.location) or finding.location).rpartition(".")
+        path, _, name = (context.paired.own_name(finding.location) or finding.location).rpartition(".")
         if path in modules and number_of(modules[path]) is not None:
             wanted.append((finding, path, name))
     if not wanted:
         return
-    wrong = {own_name(context, place) or place for one in findings if one.stage == "initialisation" for place in one.places}
+    wrong = {context.paired.own_name(place) or place for one in findings if one.stage == "initialisation" for place in one.places}
     asked = [(number_of(modules[path]) or 0, name) for _, path, name in wanted]
     with strangers("port"):
         places = last_set(context.port.framework, lambda: _build_port(context), asked)
@@ -352,7 +356,7 @@ def givers(context: Context, port: Module) -> Givers:
     """Which caller gives a layer of the port what makes its settings wrong."""
     theirs, paths = context.reference.framework, context.paired.matched.matching.paths
     right = theirs.modules(context.networks.fresh("reference"), every_path=True)
-    layers = {own_path(context, place): theirs.layer(module) for place, module in right.items() if place in paths}
+    layers = {context.paired.own_path(place): theirs.layer(module) for place, module in right.items() if place in paths}
     return Givers(context.port.framework, port, layers)
 
 
@@ -369,42 +373,9 @@ def _lines(context: Context, model: Module | None, finding: Finding, known_giver
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
-    made, own = finding.stage in ("structure", "weights", "initialisation"), own_path(context, place)
+    made, own = finding.stage in ("structure", "weights", "initialisation"), context.paired.own_path(place)
     lines = [] if made else [f"{shown(file)}:{line}" for file, line in known_givers().lines(own)]
     if not made and (given := known_givers().of(own)) is not None:
         first = f"{shown(given.file)}:{given.node.lineno}"
         return [first, *(line for line in lines if line != first)]
     return lines if len(lines) > 1 else [source_line(context.port.framework, model, own, made=made)]
-
-
-def own_path(context: Context, place: str) -> str:
-    """The path by which the port's author knows the module of a place, or the one around it."""
-    matching = context.paired.matched.matching
-    if linked := _linked(context, place):
-        return linked.rpartition(".")[0]
-    while place and place not in matching.paths:
-        place = place.rpartition(".")[0]
-    return _unshown(context, matching.paths.get(place, place))
-
-
-def own_name(context: Context, place: str) -> str:
-    """What the port itself calls a module, or a tensor or function of one; ``""`` where it is the same name."""
-    if linked := _linked(context, place):
-        return linked
-    matching, module = context.paired.matched.matching, place
-    while module and module not in matching.paths:
-        module = module.rpartition(".")[0]
-    own = _unshown(context, matching.paths.get(module, module))
-    return own + place[len(module) :] if module and own != module else ""
-
-
-def _linked(context: Context, tensor: str) -> str:
-    """The port's own name of a tensor, or of a part of one (``weight[query]``), that it holds otherwise; ``""`` of all else."""
-    whole, _, label = tensor.rstrip("]").partition("[")
-    return next((labelled(link.port, label) for link in context.paired.matched.links if whole in link.reference), "")
-
-
-def _unshown(context: Context, path: str) -> str:
-    """A path of the port as it was built, where the engine knows it by another."""
-    back = {new: old for old, new in context.paired.matched.shown.items()}
-    return back.get(path, path)

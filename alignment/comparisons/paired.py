@@ -7,6 +7,7 @@ from typing import Any
 
 from alignment.comparisons.given import Given, once
 from alignment.frameworks.base import Module
+from alignment.models.links import labelled
 from alignment.models.matching import Matched, matched
 from alignment.models.outputs import Order, orders_of, put_in_order
 from alignment.strangers import strangers
@@ -84,3 +85,32 @@ class Paired:
         if "matched" not in self.known:
             self.known["matched"] = self._match(port)
         return self.named("port", port)
+
+    def own_path(self, place: str) -> str:
+        """The path by which the port's author knows the module of a place, or the one around it."""
+        paths = self.matched.matching.paths
+        if linked := self._linked(place):
+            return linked.rpartition(".")[0]
+        while place and place not in paths:
+            place = place.rpartition(".")[0]
+        return self._unshown(paths.get(place, place))
+
+    def own_name(self, place: str) -> str:
+        """What the port itself calls a module, or a tensor or function of one; ``""`` where it is the same name."""
+        if linked := self._linked(place):
+            return linked
+        paths, module = self.matched.matching.paths, place
+        while module and module not in paths:
+            module = module.rpartition(".")[0]
+        own = self._unshown(paths.get(module, module))
+        return own + place[len(module) :] if module and own != module else ""
+
+    def _linked(self, tensor: str) -> str:
+        """The port's own name of a tensor, or of a part of one (``weight[query]``), that it holds otherwise; ``""`` of all else."""
+        whole, _, label = tensor.rstrip("]").partition("[")
+        return next((labelled(link.port, label) for link in self.matched.links if whole in link.reference), "")
+
+    def _unshown(self, path: str) -> str:
+        """A path of the port as it was built, where the engine knows it by another."""
+        back = {new: old for old, new in self.matched.shown.items()}
+        return back.get(path, path)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from alignment.compare import Quantity
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port, own_name, own_path
+from alignment.comparisons.every import fresh_port
 from alignment.comparisons.model.known import GROUPED
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted
@@ -54,11 +54,11 @@ def in_words(context: Context) -> Callable[[str], Words]:
         module, _, tensor = place.rpartition(".")
         statistic = STATISTICS.get(tensor, "")
         module = module if statistic or gradient else place
-        own = own_path(context, module)
+        own = context.paired.own_path(module)
         if place in WHOLE:
             return WHOLE[place], case
         of = place if gradient else module
-        name = (own_name(context, of) if own in modules else "") or of
+        name = (context.paired.own_name(of) if own in modules else "") or of
         what = f"gradient of {name}" if gradient else f"{statistic} of {name}" if statistic else name
         return f"{what} ({type(modules[own]).__name__})" if own in modules else what, case
 

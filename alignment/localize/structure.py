@@ -179,7 +179,10 @@ def _other_tensors(layer: _Tensors) -> Hint:
 def _other_shape(name: str, layer: _Tensors) -> Hint:
     """Why a tensor has another shape."""
     a, b = layer.ours[name], layer.theirs[name]
-    if len(a) != len(b):
+    kinds = {layer.port.kind, layer.reference.kind}
+    if kinds == {"conv", "linear"} and {*a[2:], *b[2:]} == {1}:
+        return _other_kernel(a[:2], b[:2], 1, 1)
+    if len(a) != len(b) or "conv_transpose" in kinds != {"conv_transpose"}:
         return Kind.LAYER_REPLACED, f"{layer.port.title}, expected {layer.reference.title}"
     if len(a) == 2 and a == b[::-1]:
         return Kind.WEIGHT_TRANSPOSED, "weight transposed"

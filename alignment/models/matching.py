@@ -219,8 +219,6 @@ def _as_known(
     forms = forms[0] | unknown[0], forms[1] | unknown[1]
     back = matching.renaming()
     paired = {own: path for own, path in back.items() if own != path}
-    if not fits:
-        return Matched(matching, {}, found, forms, paired, tied)
     paths, own_paths = (side.modules(model, every_path=True) for side, model in ((theirs, reference), (mine, port)))
     shown = {o: path if o in back or path not in paths else f"({o})" for o in own_paths for path in (translated(o, back),)}
     if all(own == path for own, path in shown.items()):
@@ -458,7 +456,8 @@ def _match(
             other, found, lacks = again, more, fewer
     if lacks and live and _pair_alone(models, live, other, found):
         lacks = lacking(other, found, *entries)
-    same_layers = lacks and not lacking(other, found, *entries, shapes=False) and lacking(matching, links, *entries, shapes=False)
+    fewer_left = lacks < left or lacking(matching, links, *entries, shapes=False)
+    same_layers = lacks and fewer_left and not lacking(other, found, *entries, shapes=False)
     if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not live):
         return matching, links, False
     if not lacks and live:

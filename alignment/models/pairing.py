@@ -129,7 +129,7 @@ def by_neighbours(s: Siblings) -> None:
         part = next((one for one in s.left()[0] if _before(one, s.own, s.in_order()) == gap), None)
         if part is not None:
             s.same[part.path] = theirs.path
-            s.how[theirs.path] = "replaced" if (theirs.parameters or part.parameters) and theirs.kind != part.kind else "same"
+            s.how[theirs.path] = "replaced" if (theirs.parameters or part.parameters) and not of_a_kind(theirs, part) else "same"
             s.between.add(theirs.path)
 
 
@@ -204,11 +204,20 @@ def _alike(a: Part, b: Part, numbered: bool) -> bool:
     return (a.shapes == b.shapes and (bool(a.shapes) or numbered)) or (numbered and a.forms == b.forms)
 
 
+def of_a_kind(a: Part, b: Part) -> bool:
+    """Whether one of two modules can stand for the other: a linear layer for a convolution by 1 x 1, transposed for plain."""
+    kinds = {a.kind, b.kind}
+    if kinds == {"conv", "linear"}:
+        conv = a if a.kind == "conv" else b
+        return all(set(kernel) == {1} and not grouped for _, kernel, grouped in conv.forms)
+    return len(kinds) == 1 or kinds == {"conv", "conv_transpose"}
+
+
 def similarity(a: Part, b: Part, same_name: bool, numbered: bool) -> float:
     """How well two modules fit; 0 where they do not."""
     if bool(a.shapes) != bool(b.shapes):
         return 0.0
-    alike = 3.0 * _share(a.shapes, b.shapes) + 1.5 * _share(a.forms, b.forms) + (1.0 if a.kind == b.kind else 0.0)
+    alike = 3.0 * _share(a.shapes, b.shapes) + 1.5 * _share(a.forms, b.forms) + float(of_a_kind(a, b))
     if a.shapes and alike < 1.0:
         return 0.0
     return alike + (0.1 if same_name and numbered else 0.0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from alignment.models.links import Link, covered, is_stack, plain
-from alignment.models.pairing import best_moves
+from alignment.models.pairing import best_moves, of_a_kind
 from alignment.models.sequence import Sequenced, Sequencer, above, likeness, shared
 from alignment.models.units import Unit, Use, words_of_tensor
 from mobilenetv3_common.weights import Entry
@@ -199,13 +199,13 @@ def _parts_of(whole: Entry, loose: Sequence[Entry]) -> list[Entry]:
 
 
 def other_width(s: Sequencer) -> None:
-    """Layers of one kind between the same neighbours: another width there is a finding, not a layer more and one less."""
+    """Layers of a kind between the same neighbours: another width there is a finding, not a layer more and one less."""
     own_left, other_left = s.left()
     gaps = _gaps(s, *s.heavy)
     for unit in own_left:
         for other_unit in other_left:
             whole = (unit.leaf and other_unit.leaf) or unit.tensors == other_unit.tensors  # a normalisation may hold its activation
-            if gaps[id(unit)] == gaps[id(other_unit)] and whole and unit.part.kind == other_unit.part.kind:
+            if gaps[id(unit)] == gaps[id(other_unit)] and whole and of_a_kind(unit.part, other_unit.part):
                 s.found.pairs.append((unit, other_unit))
                 other_left.remove(other_unit)
                 break

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port, own_path
+from alignment.comparisons.every import fresh_port
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
 from alignment.localize.source import source_place
@@ -118,7 +118,7 @@ class _Regions:
         place = self.finding.location.removesuffix(".forward").partition(":")[0]
         while place and place not in right:
             place = place.rpartition(".")[0]
-        own = own_path(self.context, place)
+        own = self.context.paired.own_path(place)
         line = self._line(framework, port, own)
         seen: set[type] = set()
         while True:

@@ -78,7 +78,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     elsewhere = lying_elsewhere(context, blocks)
     if elsewhere:
         result.evidence["blocks_without_counterpart"] = len(elsewhere)
-    elsewhere |= held_otherwise(lanes[0], lanes[1])
+    elsewhere |= held_otherwise(lanes[0], lanes[1]) | unheld(context)
     result.not_run = context.unshared_randomness
     wanted = cases(context) if chosen is None else chosen
     context.progress.expect(len(wanted))
@@ -263,6 +263,15 @@ def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
     if not context.paired.matched.shown:
         return set()
     return {name for name in blocks if name not in context.paired.matched.matching.paths or name in moved}
+
+
+def unheld(context: Context) -> frozenset[str]:
+    """Tensors that a side lacks or has in another shape, where that is known and the port takes what fits; none elsewhere."""
+    if not context.fitting:
+        return frozenset()
+    models = [(side.framework, context.networks.fresh(role)) for role, side in context.sides.items()]
+    held = [{(entry.canonical, entry.shape) for entry in framework.entries(model)} for framework, model in models]
+    return frozenset(name for name, _ in held[0] ^ held[1])
 
 
 def forward(lane: Network, case: PassCase, blocks: list[str]) -> NamedOutputs:

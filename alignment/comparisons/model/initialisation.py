@@ -65,14 +65,14 @@ class _Choices:
     """Whether the port's source says how tensors of a framework's layers are drawn; otherwise the framework's default does."""
 
     def __init__(self, context: Context) -> None:
-        self.framework, self.paths = context.port.framework, context.paired.matched.matching.paths
+        self.framework, self.paired = context.port.framework, context.paired
         with self.framework.noting_parameters() as self.filled_again:
             port = context.spec.port(**{**context.spec.options, **context.options})
         self.modules = self.framework.modules(port, every_path=True)
 
     def of(self, name: str) -> bool:
-        path, _, tensor = name.rpartition(".")
-        module = self.modules.get(self.paths.get(path, path))
+        path, _, tensor = (self.paired.own_name(name) or name).rpartition(".")
+        module = self.modules.get(path)
         if module is None:
             return False
         return self.framework.chooses_initialiser(module, tensor) or self.filled_again(getattr(module, tensor, None))

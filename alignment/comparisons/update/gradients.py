@@ -10,7 +10,7 @@ import numpy as np
 
 from alignment.compare import summation64, where_derived
 from alignment.comparisons.context import Context
-from alignment.comparisons.model.forward import NamedOutputs
+from alignment.comparisons.model.forward import NamedOutputs, unheld
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
 from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of, unsteady
@@ -34,7 +34,13 @@ def compare_gradients(context: Context, result: StepResult, training: bool) -> N
 
 
 def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) -> None:
-    """In place: a zero gradient of a part of a packed tensor is none, where the other side does not use its own tensor for it."""
+    """In place: a zero gradient of a part of a packed tensor is none, where the other side does not use its own tensor for it.
+
+    Nor is that of a tensor that a side is known to lack.
+    """
+    lacking = unheld(context)
+    for lane in found.values():
+        lane.gradients = {name: array for name, array in lane.gradients.items() if name not in lacking}
     for of_port, forms in zip((True, False), context.paired.matched.forms, strict=True):
         parts = {piece.canonical for pieces in forms.values() if len(pieces) > 1 for piece in pieces}
         mine = [one.gradients for name, one in found.items() if name.startswith("port") == of_port]
