@@ -31,6 +31,8 @@ class Net(nn.{1}):
         x = F.interpolate(self.conv(x), scale_factor=2, mode="bilinear")
         x = F.softmax(F.leaky_relu(self.last(x), 0.2), 1) * 30
         x = self.again(self.up(F.pad(x, [1, 2, 0, 1], value=1.0)))
+        few, many = {0}.split(x, [1, 3], 1)
+        x = x * few.mean() * many.abs().mean() + -0.75
         return x.flatten(1) + 0.5
 """
 )
@@ -43,6 +45,22 @@ CALLS = {
     "the value of a padding": ("value=1.0", "value=0.5", ("pad", "value", True, 0.5, 1.0)),
     "margins": ("[1, 2, 0, 1]", "[2, 1, 0, 1]", ("pad", "pad", True, [2, 1, 0, 1], [1, 2, 0, 1])),
     "an operand": ("* 30", "* 3", ("__mul__", "", True, 3, 30.0)),
+    "a negative operand": ("+ -0.75", "+ -0.5", ("__add__", "", True, -0.5, -0.75)),
+    "a sign": ("+ -0.75", "+ 0.75", ("__add__", "", True, 0.75, -0.75)),
+    "flattened axes": ("x.flatten(1)", "x.flatten(2)", ("flatten", "start_axis", True, 2, 1)),
+    "the last flattened axis": ("x.flatten(1)", "paddle.flatten(x, 1, 2)", ("flatten", "stop_axis", True, 2, 3)),
+    "flattened from the first axis": ("x.flatten(1)", "x.flatten()", ("flatten", "start_axis", False, 0, 1)),
+    "sizes of a split": ("[1, 3]", "[3, 1]", ("split", "num_or_sections", True, [3, 1], [1, 3])),
+    "a factor": ("conv(x), scale_factor=2", "conv(x), scale_factor=3", ("interpolate", "scale_factor", True, 3, 2)),
+    "factors": ("conv(x), scale_factor=2", "conv(x), scale_factor=[2, 3]", ("interpolate", "scale_factor", True, [2, 3], [2, 2])),
+}
+# What the corrected line has, where that is not what the right port has.
+WRITTEN = {
+    "a value that is not given": ("(x), 0.2)", "(x), negative_slope=0.2)"),
+    "a sign": ("+ -0.75", "- 0.75"),
+    "the last flattened axis": ("x.flatten(1)", "paddle.flatten(x, 1, 3)"),
+    "flattened from the first axis": ("x.flatten(1)", "x.flatten(start_axis=1)"),
+    "factors": ("scale_factor=2", "scale_factor=[2, 2]"),
 }
 
 
@@ -69,16 +87,15 @@ def test_an_argument_of_a_call_is_named_as_structure_and_corrected_in_its_line(c
     right = NET.format("paddle", "Layer", "self.mode", "Conv2D", "bilinear")
     wrong = right.replace(before, after)
     assert right.count(before) == 1
-    (mistake,), diff, said = audit(wrong, NET.format("torch", "Module", "self.mode", "Conv2d", "bilinear"))
+    theirs = NET.format("torch", "Module", "self.mode", "Conv2d", "bilinear").replace("* 30", "* 30.0")
+    (mistake,), diff, said = audit(wrong, theirs)
     (one,) = mistake["arguments"]
     assert one == {
         "source": mistake["source"],
         **dict(zip(("function", "name", "given", "found", "expected"), expected, strict=True)),
     }
     line = next(line for line in wrong.splitlines() if line not in right.splitlines())
-    corrected = next(line for line in right.splitlines() if line not in wrong.splitlines())
-    if case == "a value that is not given":
-        corrected = line.replace("(x))", "(x), negative_slope=0.2)")
+    corrected = next(line for line in right.splitlines() if line not in wrong.splitlines()).replace(*WRITTEN.get(case, ("", "")))
     assert [text for text in mistake["card"] if text[:1] in ("+", "-")] == [f"-{line}", f"+{corrected}"], mistake["card"]
     assert f"-{line}\n+{corrected}\n" in diff and "corrections of 1 of 1 mistake" in said
 

@@ -166,19 +166,30 @@ def _of_argument(one: Argument) -> SourceEdit:
     file = _loaded(name) if line.isdigit() else None
     if file is None:
         raise Unknown("the file is not known")
-    source, text = PortFile.of(file), _literal(one["expected"])
+    source, expected = PortFile.of(file), one["expected"]
     call = _call(source, int(line), [one["function"]])
     given = next((keyword.value for keyword in call.keywords if keyword.arg == one["name"]), None) if call else None
     if given is not None and _plain(given):
-        return source.replaced(given, text)
-    if not one["given"] and call and given is None and (held := [*call.args, *(keyword.value for keyword in call.keywords)]):
-        end = max(source.span(node)[1] for node in held)
-        return SourceEdit(file, end, end, f", {one['name']}={text}", call.lineno)
+        return source.replaced(given, _alike(given, expected))
+    if not one["given"] and call and given is None:
+        held = [*call.args, *(keyword.value for keyword in call.keywords)]
+        end = max((source.span(node)[1] for node in held), default=source.span(call)[1] - 1)
+        return SourceEdit(file, end, end, f"{', ' if held else ''}{one['name']}={_literal(expected)}", call.lineno)
     within = call.args if call else _in_line(source, int(line))
     alike = [node for node in within if _plain(node) and _is(ast.literal_eval(node), one["found"])]
     if not one["given"] or given is not None or len(alike) != 1:
         raise Unknown(f"{one['name'] or 'the operand'} of {one['function']} is no plain value in line {line}")
-    return source.replaced(alike[0], text)
+    return source.replaced(alike[0], _alike(alike[0], expected))
+
+
+def _alike(node: ast.expr, value: Any) -> str:
+    """A value as the source writes the one in its place: a whole number, a list or a tuple."""
+    now = ast.literal_eval(node)
+    if isinstance(value, tuple | list) and isinstance(now, tuple | list):
+        return repr(type(now)(value))
+    if type(now) in (int, float) and type(value) in (int, float) and math.isfinite(value) and value == int(value):
+        return repr(type(now)(value))
+    return _literal(value)
 
 
 def _in_line(source: PortFile, line: int) -> list[ast.expr]:

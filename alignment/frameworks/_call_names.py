@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cat", "concat", "concatenate", "stack"), ("tensors", "dim")),
     **dict.fromkeys(("chunk",), ("x", "chunks", "dim")),
     **dict.fromkeys(("split", "split_with_sizes"), ("x", "split_size", "dim")),
+    **dict.fromkeys(("flatten",), ("x", "start_dim", "end_dim")),
     **dict.fromkeys(("permute", "flip"), ("x", "*dims")),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), ("x", "dim0", "dim1")),
     **dict.fromkeys(("movedim", "moveaxis"), ("x", "source", "destination")),
@@ -129,6 +131,9 @@ DEFAULTS: dict[str, Attributes] = {
 }
 NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
 EFFECTS = frozenset({"reshape", "transpose", "split", "pad"})  # described by what they do: see ``effect``
+ENDS = ("start_axis", "start_dim"), ("stop_axis", "end_dim")  # of the axes that are flattened
+AXES_OF_SHAPE = {**dict.fromkeys(ENDS[0], 0), **dict.fromkeys(ENDS[1], -1), "axis": None, "dim": None}  # and what holds by default
+SECTIONS = ("num_or_sections", "split_size", "chunks")  # what says into which parts a tensor is split
 APPROXIMATE = {"tanh": True, "none": False}  # of GELU, torch's name and Paddle's
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
@@ -160,7 +165,7 @@ class Named:
         operands: the same -> own parameter, or the place among the arguments.
         takes: the function's own parameters, as far as they are known.
         given: those that the call gives.
-        rank: axes of the first tensor that the call got.
+        shape: of the first tensor that the call got.
     """
 
     name: str
@@ -171,7 +176,7 @@ class Named:
     operands: dict[str, int] = field(default_factory=dict)
     takes: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
-    rank: int = 0
+    shape: Shape = ()
 
     def attributes(self, given: list[Shape], made: list[Shape]) -> tuple[Attributes, Attributes]:
         """The arguments that are no tensors, to compare, and as the source spells them.
@@ -179,7 +184,8 @@ class Named:
         Args:
             given, made: shapes of the tensors that it got and gave.
         """
-        self.rank = rank = len(given[0]) if given else 0
+        self.shape = given[0] if given else ()
+        rank = len(self.shape)
         if self.name in EFFECTS:
             found = effect(self, given, made)
             return found, dict(found)
@@ -227,6 +233,8 @@ class Named:
         Raises:
             Refused: the function has no such parameter.
         """
+        if self.name == "interpolate" and key == "size" and "size" not in self.given:
+            return "scale_factor", _factor(self.shape[2:], value, self.bound.get("scale_factor"))
         own = next(
             (o for o in (*sorted(self.given), *self.bound, *self.takes) if RENAMED.get(o, o) == key and o not in IGNORED), None
         )
@@ -247,25 +255,96 @@ class Named:
         if self.name in EFFECTS:
             return self._moving(key, value)
         own, value = self.argument(key, value)
-        if self.name == "getitem" or (self.name == "interpolate" and key == "size" and own not in self.given):
+        if self.name == "getitem":
             raise Refused(f"it is no argument that gives the {key}")
         return own, list(value) if isinstance(value, tuple) else value
 
     def _moving(self, key: str, value: Any) -> tuple[str, Any]:
         """An argument of a call that moves values, of which ``effect`` says what it does."""
-        pads, rank = self.bound.get("pad"), self.rank
-        if self.name == "pad" and key == "pad" and isinstance(pads, list | tuple):
-            from_left = len(pads) == 2 * rank and self.bound.get("pad_from_left_axis")
-            axes = value if from_left else value[::-1]
-            for start in range(rank):
-                made = [margin for axis in axes[start:] for margin in axis][: len(pads)]
-                if len(made) == len(pads) and pad_margins(made, rank, self.bound) == value:
-                    return "pad", made
-        elif self.name == "pad" and key in ("mode", "value"):
-            return key, value
+        found: tuple[str, Any] | None = None
+        if self.name == "pad":
+            found = (key, value) if key in ("mode", "value") else self._padded(value)
         elif self.name == "transpose" and isinstance(self.bound.get("perm"), list | tuple):
-            return "perm", list(value)
-        raise Refused(f"what gives this {key} is not known")
+            found = "perm", list(value)
+        elif self.name == "split":
+            found = self._parted(key, value)
+        elif self.name == "reshape":
+            found = self._shaped(value)
+        if found is None:
+            raise Refused(f"what gives this {key} is not known")
+        return found
+
+    def _padded(self, value: Sequence[tuple[int, int]]) -> tuple[str, Any] | None:
+        """The margins of a padding, in the order in which they are given."""
+        pads, rank = self.bound.get("pad"), len(self.shape)
+        if not isinstance(pads, list | tuple):
+            return None
+        from_left = len(pads) == 2 * rank and self.bound.get("pad_from_left_axis")
+        axes = value if from_left else value[::-1]
+        for start in range(rank):
+            made = [margin for axis in axes[start:] for margin in axis][: len(pads)]
+            if len(made) == len(pads) and pad_margins(made, rank, self.bound) == value:
+                return "pad", made
+        return None
+
+    def _parted(self, key: str, value: Any) -> tuple[str, Any] | None:
+        """The axis of a split, or its parts: their sizes where the port lists them, else how many they are, or how large each."""
+        names = ("axis", "dim") if key == "axis" else SECTIONS
+        name = next((own for own in names if own in self.bound or own in self.takes), "")
+        held = self.bound.get(name)
+        if key == "axis" and name:
+            return name, value
+        if isinstance(held, list | tuple) and len(held) == len(value):
+            return name, [-1 if a == -1 else b for a, b in zip(held, value, strict=True)]
+        if isinstance(held, int) and len({*value}) == 1:
+            return name, value[0] if name == "split_size" else len(value)
+        return (name, [*value]) if name == SECTIONS[0] else None
+
+    def _shaped(self, value: Shape) -> tuple[str, Any] | None:
+        """What gives another shape: the sizes, or one axis; None where several arguments would have to change."""
+        held = self.bound.get("shape")
+        if isinstance(held, list | tuple):
+            if len(held) != len(value):
+                return None
+            return "shape", [a if a == -1 else b for a, b in zip(held, value, strict=True)]
+        rank, shape, right = len(self.shape), self.shape, []
+        for own in (one for one in (*self.bound, *self.takes) if one in AXES_OF_SHAPE):
+            now = self.bound.get(own, AXES_OF_SHAPE[own])
+            axes = range(-rank - 1, 0) if isinstance(now, int) and now < 0 else range(rank + 1)
+            right += [(own, axis) for axis in axes if _reshaped(self.own.strip("_"), shape, {**self.bound, own: axis}) == value]
+        return right[0] if len({*right}) == 1 else None
+
+
+def _reshaped(own: str, shape: Shape, bound: Mapping[str, Any]) -> Shape | None:
+    """The shape that a function of axes gives; None where there is no such axis."""
+    axes = [bound[name] for name in ("axis", "dim") if name in bound]
+    try:
+        if own == "flatten":
+            ends = ([bound[name] for name in names if name in bound] for names in ENDS)
+            start, stop = (range(len(shape))[(*given, default)[0]] for given, default in zip(ends, (0, -1), strict=True))
+            return (*shape[:start], math.prod(shape[start : stop + 1]), *shape[stop + 1 :]) if start <= stop else None
+        if own == "unsqueeze":
+            place = range(len(shape) + 1)[axes[0]]
+            return (*shape[:place], 1, *shape[place:])
+        place = range(len(shape))[axes[0]]
+        return (*shape[:place], *shape[place + 1 :]) if own == "squeeze" and shape[place] == 1 else None
+    except (IndexError, TypeError):
+        return None
+
+
+def _factor(shape: Shape, value: Shape, held: Any) -> Any:
+    """The factor of an interpolation that gives this size, one or several as the port gives its own.
+
+    Raises:
+        Refused: no factor in quarters gives it.
+    """
+    factors = [b // a if b % a == 0 else b / a for a, b in zip(shape, value, strict=True) if b * 4 % a == 0]
+    if isinstance(held, list | tuple) and len(factors) == len(value):
+        return factors
+    fitting = [one for one in factors if all(int(a * one) == b for a, b in zip(shape, value, strict=True))]
+    if not isinstance(held, int | float) or not fitting:
+        raise Refused("no plain factor gives this size")
+    return fitting[0]
 
 
 def named(

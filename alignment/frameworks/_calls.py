@@ -181,7 +181,9 @@ class Recorder:
         operation.file, operation.line, operation.function, operation.site = self._place()
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
-            args, kwargs = named(name, names, defaults, args, kwargs, self._plain).changed(change, args, kwargs)
+            call = named(name, names, defaults, args, kwargs, self._plain)
+            call.shape = self.trace.values[operation.inputs[0]].shape if operation.inputs else ()
+            args, kwargs = call.changed(change, args, kwargs)
         with strangers("framework", alone=True) as raised:
             result = function(*args, **kwargs)
         if raised.error is not None:

@@ -59,10 +59,22 @@ class PortFile:
         return self._starts[min(line - 1, len(self._starts) - 1)]
 
     def replaced(self, node: ast.AST, text: str) -> SourceEdit:
-        """A node that reads otherwise; in brackets where it stands beside an operator and needs them."""
+        """A node that reads otherwise; in brackets where it stands beside an operator and needs them.
+
+        What becomes negative behind a sum's sign turns the sign: ``x - 0.5``, not ``x + -0.5``.
+        """
         start, end = self.span(node)
-        if isinstance(node, ast.expr) and isinstance(self.parents.get(node), TIGHT) and _loose(text):
-            text = f"({text})"
+        above = self.parents.get(node)
+        if isinstance(node, ast.expr) and isinstance(above, TIGHT) and _loose(text):
+            negative = _is_negative(text)
+            if negative and isinstance(node, ast.Constant) and isinstance(above, ast.BinOp) and above.right is node:
+                sign = self.content[self.span(above.left)[1] : start].decode()
+                for old, new in (("+", "-"), ("-", "+")) if isinstance(above.op, ast.Add | ast.Sub) else ():
+                    if sign.strip(" )") == old:
+                        turned = sign.replace(old, new) + text.removeprefix("-")
+                        return SourceEdit(self.file, self.span(above.left)[1], end, turned, node.lineno)
+            powered = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow) and above.left is node
+            text = text if negative and isinstance(above, ast.BinOp) and not powered else f"({text})"
         return SourceEdit(self.file, start, end, text, node.lineno)  # type: ignore[attr-defined]
 
     def without(self, statement: ast.stmt) -> SourceEdit:
@@ -87,6 +99,12 @@ class PortFile:
     def indented(self, statement: ast.stmt, text: str) -> str:
         """The lines of a text after its first, as deep as a statement stands."""
         return text.replace("\n", f"\n{' ' * statement.col_offset}")
+
+
+def _is_negative(text: str) -> bool:
+    """Whether a text is a negative number."""
+    tree = ast.parse(text, mode="eval").body
+    return isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub) and isinstance(tree.operand, ast.Constant)
 
 
 def _loose(text: str) -> bool:
