@@ -23,15 +23,16 @@ from alignment.comparisons.result import StepResult, only_nothing_real
 from alignment.comparisons.rows import failed_rows
 from alignment.comparisons.update import updates
 from alignment.coverage import Coverage
-from alignment.finding import Finding, Localization
+from alignment.finding import OF_LINES, Finding, Localization
 from alignment.flags import shown
 from alignment.kinds import Kind
 from alignment.localize.watch import Watch
 from alignment.models.tracing import Unfit
+from alignment.repair.regions import named_in_source
 from alignment.report import picture, results, table
 from alignment.report.kept import Kept, kept_of
 from alignment.report.sections import Sections, outcome, sections_of
-from alignment.strangers import engine
+from alignment.strangers import engine, strangers
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, show, verdict
@@ -142,6 +143,7 @@ def align(context: Context, wanted: Request) -> Aligned:
     else:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
+        _find_line(context, localization.first)
     if differs:
         came_to = outcome(done, localization) if wanted.onward else ""
         print(f" {localization.seconds:.1f} s{came_to and f': {came_to}'}", flush=True)
@@ -157,6 +159,19 @@ def align(context: Context, wanted: Request) -> Aligned:
     _print(context, wanted, Aligned(together, localization, covered, sections))
     show(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered, sections)
+
+
+def _find_line(context: Context, first: Finding | None) -> None:
+    """Give the first mistake the line of the port to change, or the one in which the port defines what it names."""
+    if first is None or first.source:
+        return
+    with strangers("port"):  # it may be wrong in a way in which it cannot be built
+        told = replace(first)
+        if first.stage in OF_LINES:
+            describe(context, [told])
+        else:
+            told.source = named_in_source(context, first)
+        first.source, first.via, first.own = told.source, told.via, told.own
 
 
 def _kept(context: Context, wanted: Request, done: Sequence[StepResult], seen: coverage.Seen) -> Kept:

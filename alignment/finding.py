@@ -23,6 +23,7 @@ Stage = Literal[
     "ranks",
     "deploy",
 ]
+OF_LINES = ("structure", "weights", "forward", "backward", "initialisation")  # stages of which the very line to change is known
 Hint = tuple[Kind, str]
 
 

@@ -70,7 +70,11 @@ def test_what_is_broken_in_it_is_located(case, tmp_path, capsys):
     assert status == 1
     first = report["first_divergence"]
     assert first["location"] == place and words in first["hint"], first
-    assert f"first divergence: {first['stage']}: {place}: " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"first divergence: {first['stage']}: {place}: " in out
+    line = int(re.search(r"line to change: \S+\.py:(\d+)$", out, re.M)[1])
+    changed = "def forward" if case == "a missing layer" else after.splitlines()[0]  # where the port would call the layer
+    assert changed in OWN.replace(before, after).splitlines()[line - 1] and "  next: correct it there" in out
 
 
 def test_a_reference_in_paddle_and_a_port_in_torch_are_aligned_too(tmp_path):

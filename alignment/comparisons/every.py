@@ -20,7 +20,7 @@ from alignment.comparisons.model import initialisation, known
 from alignment.comparisons.model.dropouts import Dropouts
 from alignment.comparisons.model.embeddings import Paddings
 from alignment.comparisons.precision import low_precision
-from alignment.finding import Finding, Localization
+from alignment.finding import OF_LINES, Finding, Localization
 from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
 from alignment.localize import Pair, states_compared, tied_by_mistake, untied_by_mistake
@@ -368,7 +368,7 @@ def _lines(context: Context, model: Module | None, finding: Finding, known_giver
     """
     if model is None or finding.known or ":" in finding.location:
         return [""]
-    if finding.stage not in ("structure", "weights", "forward", "backward", "initialisation"):
+    if finding.stage not in OF_LINES:
         return [""]
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:

@@ -26,6 +26,7 @@ from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
 from alignment.localize.source import source_place
 from alignment.project import PARTS
+from alignment.raised import shown
 from alignment.repair.mirror import Definition, is_constant
 from alignment.repair.region import Region
 from alignment.repair.source import PortFile
@@ -60,6 +61,12 @@ def regions_of(context: Context, finding: Finding, sources: Callable[[Path], boo
         if not _says_nothing(region.function) and all(region.function is not one.function for one in found):
             found.append(region)
     return found
+
+
+def named_in_source(context: Context, finding: Finding) -> str:
+    """Where the port's own files define what a finding names, ``package/file.py:12``; empty where they do not."""
+    first = next(_Regions(context, finding, lambda file: True).by_name(), None)
+    return f"{shown(first.source.file)}:{first.function.lineno}" if first is not None else ""  # type: ignore[attr-defined]
 
 
 class _Regions:

@@ -8,7 +8,7 @@ from alignment import tolerance
 from alignment.compare import Quantity
 from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
-from alignment.finding import Finding, Localization
+from alignment.finding import OF_LINES, Finding, Localization
 from mobilenetv3_common.terminal import verdict as verdict_word
 
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
@@ -205,7 +205,7 @@ def mistakes(localization: Localization) -> list[str]:
 
 def kind_and_source(finding: Finding) -> str:
     """What a mistake is called, the port's own name of its place where that is another, and the line of the port, for people."""
-    known = "line to change:" if finding.kind else "see"
+    known = "line to change:" if finding.kind and finding.stage in OF_LINES else "see"
     own = f", {finding.own} in the port" if finding.own else ""
     return f"kind: {finding.kind or 'unknown'}{own}" + (f", {known} {source_of(finding)}" if finding.source else "")
 
@@ -215,11 +215,16 @@ def source_of(finding: Finding) -> str:
     return f"{finding.source} (via {finding.via})" if finding.via else finding.source
 
 
+NEXT = "correct it there, and run this command again: a mistake behind this one shows only then"
+
+
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:
     """What failed, one line each, the place of the first mistake first; empty where all passed."""
     lines = [line] if (line := nothing_real(results)) else []
     if localization.first is not None:
         lines.append(f"first divergence: {localization.first.line()}")
+        if localization.first.source and not localization.every:
+            lines += [f"  {kind_and_source(localization.first)}", f"  next: {NEXT}"]
     lines += mistakes(localization)
     for result in results:
         failed = [q for q in result.quantities if not q.passed]
