@@ -1,8 +1,8 @@
 """tools/align.py and the step scripts as a user runs them: output files, exit status, refusals."""
 
 import json
-import re
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -207,7 +207,7 @@ def test_a_fault_is_injected_and_found(tmp_path, capfd):
     out = capfd.readouterr().out
     assert "injected on purpose: ties_count_as_right" in out
     assert "first divergence: metric: top_k_correct: " in out
-    assert re.search(r"^  kind: ties_right, see mobilenetv3_paddle/metric/accuracy\.py:\d+\n  next: correct it there", out, re.M), out
+    assert re.search(r"^  kind: ties_right, see mobilenetv3_paddle/metric/accuracy\.py:\d+\n  next: correct it there", out, re.M)
     report = json.loads((tmp_path / "alignment.json").read_text())
     assert report["localization"]["first"]["kind"] == "ties_right"
 
