@@ -374,7 +374,7 @@ def _unused(accepts: Sequence[Accept], unused: Sequence[str] | None = None) -> l
 def _headline(context: Context) -> str:
     """The model, its size, its weights, the data and the device."""
     framework = context.reference.framework
-    entries = framework.entries(context.networks.fresh("reference"))
+    entries = framework.entries(context.networks.described)
     parameters = sum(math.prod(entry.shape) for entry in entries if entry.role == "parameter")
     data = f"data {shown(context.data_path)}" if context.material.has_pictures and context.data_path else "no pictures"
     recipe = f", recipe {context.recipe_name}" if context.recipe is not None else ""

@@ -63,6 +63,27 @@ def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
     assert "Known differences" in result._repr_html_() and "Mistakes" not in result._repr_html_()
 
 
+def test_a_reference_is_not_built_once_more_for_each_place_that_is_looked_up():
+    built = []
+
+    def norms(of, count):
+        def make():
+            built.append(of)
+            n = torch.nn if of == "torch" else paddle.nn
+            conv, norm = (n.Conv2d, n.BatchNorm2d) if of == "torch" else (n.Conv2D, n.BatchNorm2D)
+            return n.Sequential(conv(3, 8, 3), *(norm(8) for _ in range(count)), n.ReLU())
+
+        return make
+
+    counts = []
+    for count in (1, 5):
+        built.clear()
+        result = audit(norms("paddle", count), norms("torch", count), inputs="4x3x8x8")
+        assert result.passed and "biased_variance" in [one.kind for one in result.differences]
+        counts.append(built.count("torch"))
+    assert counts[0] == counts[1], counts
+
+
 def test_momentum_taken_over_as_it_is_fails_in_training_mode_alone():
     wrong = lambda: port(momentum=0.1)  # noqa: E731
     result = audit(wrong, reference, inputs="4x3x16x16")

@@ -76,7 +76,7 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
         if right_ones := [own for own, kind in kinds.items() if kind in of_these and own not in wrong]:
             raise Unknown(f"{finding.source} runs in {right_ones[0]}, too, which agrees with the reference")
         return _of_arguments(finding.arguments)
-    ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.fresh("reference"), every_path=True)
+    ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.described, every_path=True)
     edits: dict[tuple[Path, int], SourceEdit] = {}
     for place in finding.places:
         own = context.paired.own_path(place)

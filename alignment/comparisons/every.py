@@ -355,7 +355,7 @@ def _build_port(context: Context) -> Module:
 def givers(context: Context, port: Module) -> Givers:
     """Which caller gives a layer of the port what makes its settings wrong."""
     theirs, paths = context.reference.framework, context.paired.matched.matching.paths
-    right = theirs.modules(context.networks.fresh("reference"), every_path=True)
+    right = theirs.modules(context.networks.described, every_path=True)
     layers = {context.paired.own_path(place): theirs.layer(module) for place, module in right.items() if place in paths}
     return Givers(context.port.framework, port, layers)
 

@@ -38,6 +38,11 @@ class Networks:
         """A new model of one side with its own fresh weights, float32, where it was built."""
         return self.paired.named(role, self.paired.made(role, self.material.weights.options if options is None else options))
 
+    @once
+    def described(self) -> Module:
+        """The reference as it is built, to be looked at: nobody runs or changes it, so it is built once."""
+        return self.fresh("reference")
+
     def _to_be_loaded(self, role: str) -> Module:
         """As ``fresh(role)``; where loading gives a value to every parameter or raises, without random draws for large ones."""
         whole = role == "reference" or (self.given.spec.load is None and not self.given.fitting)

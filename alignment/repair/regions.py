@@ -96,7 +96,7 @@ class _Regions:
         Where none has the name, the function that says most alike in the file of the same name.
         """
         if self._right is None:
-            own = _class_node(type(self.context.networks.fresh("reference"))) if self.finding.stage in OF_MODEL else None
+            own = _class_node(type(self.context.networks.described)) if self.finding.stage in OF_MODEL else None
             self._right = _definitions([*_files_of(_packages_of_reference(self.context)), *([own[0]] if own else [])])
         place = source.file.stem, _class_of(source, node)
         held = [
@@ -121,7 +121,7 @@ class _Regions:
             return
         framework, theirs = self.context.port.framework, self.context.reference.framework
         ours = framework.modules(port, every_path=True)
-        right = theirs.modules(self.context.networks.fresh("reference"), every_path=True)
+        right = theirs.modules(self.context.networks.described, every_path=True)
         place = self.finding.location.removesuffix(".forward").partition(":")[0]
         while place and place not in right:
             place = place.rpartition(".")[0]

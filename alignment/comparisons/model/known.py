@@ -71,7 +71,7 @@ def of_statistics(context: Context, port: Module | None, finding: Finding, own: 
     if port is None or finding.kind not in VARIANCES or finding.stage != "forward" or not _frameworks_differ(context):
         return False
     ours = _normalisations(context.port.framework, port, own)
-    theirs = _normalisations(context.reference.framework, context.networks.fresh("reference"), finding.location)
+    theirs = _normalisations(context.reference.framework, context.networks.described, finding.location)
     if not ours or not theirs or len(ours) != len(theirs):
         return False
     return all(_same(mine, right) for mine, right in zip(ours, theirs, strict=True))
