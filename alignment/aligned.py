@@ -294,6 +294,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         every, unfit = marked(wanted.accepts, [further], wanted.strict)
         found.every, unused = found.every + every, [text for text in unused if text in unfit]
         again = _again(context, done, search.corrected(found.every))
+    known.pass_rounding(found.every, again, search.unmendable)
     corrected = search.corrected(found.every)
     found.remarks += _unused(wanted.accepts, unused)
     open_ = [one for one in found.every if not one.accepted]

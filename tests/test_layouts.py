@@ -25,12 +25,14 @@ from tests.conftest import ROOT
 from tools.convert_weights import main as convert
 
 OURS, THEIRS = ROOT / "tests" / "forms" / "stored_ours.py", ROOT / "tests" / "forms" / "stored_theirs.py"
-SOUND = {"Layers": "Layers", "Stacked": "Layers", "Own": "Own"}
+SOUND = {"Layers": "Layers", "Stacked": "Layers", "Own": "Own", "Split": "Split"}
 
 
 def given(reference):
     rng = np.random.default_rng(0)
-    return (rng.integers(0, 11, (4, 7)) if reference == "Layers" else rng.standard_normal((2, 3, 12, 8)).astype("float32"),)
+    return (
+        rng.integers(0, 11, (4, 7)) if reference in ("Layers", "Split") else rng.standard_normal((2, 3, 12, 8)).astype("float32"),
+    )
 
 
 def sides(port):
@@ -97,6 +99,12 @@ MISTAKES = {
     "scale of all": ("Stacked", "transpose([0, 1, 3, 2]) * 0.5", "transpose([0, 1, 3, 2]) * 0.25"),
     "activation": ("Stacked", "F.silu(y @ self.gate", "F.gelu(y @ self.gate"),
     "scale": ("Own", "math.sqrt(8)", "math.sqrt(16)"),
+    "a square left out": ("Split", "@ self.w1[i]) ** 2 @", "@ self.w1[i]) @"),
+    "queries for keys": (
+        "Split",
+        "q @ k.transpose([0, 1, 3, 2]) * 0.5, -1) @ v\n        return",
+        "q @ q.transpose([0, 1, 3, 2]) * 0.5, -1) @ v\n        return",
+    ),
 }
 
 
@@ -158,6 +166,16 @@ def test_the_search_confirms_every_layer_of_a_sound_port():
     found = stored(models, frameworks, given("Layers"))
     assert found.confirmed == 23 and found.names["embed"] == "emb"
     assert {link.reference for link in found.links if link.port == ("q",)} == {("blocks.0.q.weight", "blocks.1.q.weight")}
+
+
+def test_every_part_of_a_layer_and_every_gain_is_confirmed():
+    models, frameworks = sides("Split")
+    found = stored(models, frameworks, given("Split"))
+    links = {link.reference: link for link in found.links}
+    assert links["blocks.1.qkv.weight",].port == ("pieces.1.wq", "pieces.1.wk", "pieces.1.wv")
+    assert links["blocks.1.qkv.weight",].layout == "(part b) a -> part a b, part=3"
+    gains = {"n1.weight": "g1", "n2.weight": "g2", "mix": "mix", "scale": "gamma"}
+    assert all(links[f"blocks.{n}.{theirs}",].port == (f"{ours}.{n}",) for n in range(2) for theirs, ours in gains.items())
 
 
 EARLY = {

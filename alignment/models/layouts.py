@@ -15,6 +15,7 @@ import math
 import re
 import string
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm, relative
-from alignment.frameworks.base import Module, Trace, arranged, leaves, turned_back
+from alignment.frameworks.base import Call, Module, Trace, arranged, leaves, turned_back
 from alignment.models.links import Link, plain
 from alignment.models.units import use_of, words_of_tensor
 from alignment.models.values import Live, Trial
@@ -34,6 +35,7 @@ MOST_PARTS = 8  # of one tensor
 NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
 BESIDE = 1.5  # as how far apart two tensors of one module count
 REPLACED = 4  # values of a pass, at most, each behind a mistake
+AHEAD = 4  # layers behind one, what each is given shows that the one has its weights
 GIVE_UP = 3  # layers, none of which is right
 FEW = 4  # passes for a layer behind one for which none was right
 MOST_CHOICES = 4000  # among which those are looked for
@@ -211,10 +213,13 @@ class _LayerByLayer:
         order = use_of(sides[1], models[1], inputs).order
         theirs = sides[1].modules(models[1], every_path=True)
         alone = {path for path in by_layer if sides[1].children(theirs[path])}
+        self.calls, self.state = dict(self.trial.calls), dict(self.trial.state)
+        self.wholes: dict[str, tuple[str, int]] = {}  # tensor of a part -> the layer's tensor, and how many parts it has
         self.layers = [
-            (path, by_layer[path]) for path in order if path in by_layer and path in self.trial.calls and path not in alone
-        ]
-        self.loose = [entry for path in by_layer if path in alone for entry in by_layer[path]]
+            layer for path in order if path in by_layer and path in self.trial.calls and path not in alone
+            for layer in self.divided(path, by_layer[path])
+        ]  # fmt: skip
+        self.loose = self.placed([entry for path in by_layer if path in alone for entry in by_layer[path]])
         self.taken: dict[str, list[tuple[_HeldAt, str]]] = {}  # own name -> its parts, and which tensor of the layers each is
         self.known: dict[tuple[Sizes, Sizes, int], str] = {}  # layouts that were right
         self.signs: dict[str, list[np.ndarray]] = {}
@@ -227,6 +232,54 @@ class _LayerByLayer:
         self.replaced: dict[int, list[np.ndarray]] = {}  # number of a call -> what it gives instead
         self.behind, self.home = 0, ""
         self.confirmed = 0
+
+    def divided(self, path: str, entries: list[Entry]) -> list[tuple[str, list[Entry]]]:
+        """A layer, or the equal parts of one that no tensor can hold, since each lies in one of its own: queries, keys, values."""
+        whole = max(entries, key=lambda entry: math.prod(entry.shape))
+        outputs, size = leaves(self.calls[path].output, np.ndarray), math.prod(whole.shape)
+        held = Counter(math.prod(mine.shape) for mine in self.own.values() if mine.role == whole.role)
+        counts = [n for n in range(2, MOST_PARTS + 1) if size % n == 0 and all(e.shape and e.shape[0] % n == 0 for e in entries)]
+        fitting = [n for n in counts if held[size // n] >= n and outputs and outputs[0].shape[-1] % n == 0]
+        if not fitting or any(one % size == 0 and one // size <= MOST_PARTS for one in held):
+            return [(path, entries)]
+        found, count = [], fitting[0]
+        for number, given in enumerate(np.split(outputs[0], count, axis=-1)):
+            part = f"{path}[{number}]"
+            names = {entry.canonical: f"{part}.{entry.canonical.rpartition('.')[2]}" for entry in entries}
+            self.calls[part] = replace(self.calls[path], output=given)
+            self.state |= {name: np.split(self.state[one], count)[number] for one, name in names.items()}
+            self.wholes |= {name: (one, count) for one, name in names.items()}
+            shapes = [(entry.shape[0] // count, *entry.shape[1:]) for entry in entries]
+            pairs = zip(entries, shapes, strict=True)
+            found.append((part, [replace(entry, canonical=names[entry.canonical], shape=shape) for entry, shape in pairs]))
+        return found
+
+    def placed(self, loose: list[Entry]) -> list[Entry]:
+        """Put tensors that modules around layers hold among the layers, where several may hold one; the others are given back.
+
+        What shows that such a tensor has its values is the first call that computes something with it: ``gain * x``.
+        """
+        shapes = Counter(plain(mine.shape) for mine in self.own.values())
+        theirs = self.trial.sides[1].modules(self.trial.reference, every_path=True)
+        watched = {path.partition("[")[0]: theirs[path.partition("[")[0]] for path, _ in self.layers}
+        rivals = [entry for entry in loose if shapes[plain(entry.shape)] > 1]
+        traced = self.trial.sides[1].traced(self.trial.reference, self.trial.inputs, watched=watched) if rivals else None
+        if traced is None:
+            return loose
+        uses = {
+            entry.canonical: use for entry in rivals if (use := _first_computed(traced, self.state[entry.canonical])) is not None
+        }
+        called = {one.name.removeprefix("call "): number for number, one in reversed(list(enumerate(traced.operations)))}
+        whens = [called.get(path.partition("[")[0], -1) for path, _ in self.layers]
+        for entry in sorted((one for one in rivals if one.canonical in uses), key=lambda one: uses[one.canonical][0]):
+            number, given, output = uses[entry.canonical]
+            name = f"{entry.canonical}.value"
+            self.calls[entry.canonical] = Call((given,), {}, output)
+            self.state[name], self.wholes[name] = self.state[entry.canonical], (entry.canonical, 1)
+            place = next((place for place, when in enumerate(whens) if when > number), len(whens))
+            self.layers.insert(place, (entry.canonical, [replace(entry, canonical=name)]))
+            whens.insert(place, number)
+        return [entry for entry in loose if entry.canonical not in uses]
 
     def ranked(self) -> dict[str, int]:
         """The places of all tensors in the order of use."""
@@ -252,6 +305,11 @@ class _LayerByLayer:
                 return  # the two compute something else from the start
             wrong = self.lacks_input(path)  # no choice can be right there
             choices = self.choices(entries)[: None if right is not None and not wrong else FEW]
+            if path in self.wholes.get(entries[0].canonical, ()) and not wrong:
+                found = next((one for one in choices if self.right(path, entries, one)), None)
+                if found is not None or (guess := self.likeliest(entries[0])):
+                    self.take(entries, found or (guess,), found is not None)
+                continue
             if wrong:
                 right = self.given_right(path, entries, choices)
             else:
@@ -263,14 +321,19 @@ class _LayerByLayer:
     def take_loose(self) -> None:
         """Tensors that modules around layers hold are those of their shapes and names: positions, a first token, a gain."""
         for entry in self.loose:
-            words = words_of_tensor(entry.canonical)
-            free = [name for name, mine in self.own.items() if name not in self.taken and plain(mine.shape) == plain(entry.shape)]
-            if free:
-                own = max(free, key=lambda name: (len(words_of_tensor(name) & words), -self.rank[name]))
-                way = layouts(self.own[own].shape, entry.shape)[0]
-                self.take([entry], [_HeldAt(own, way, 0, 1)], False)
+            if guess := self.likeliest(entry):
+                self.take([entry], [guess], False)
         self.behind, self.home = 0, ""
         self.values = self.seen()
+
+    def likeliest(self, entry: Entry) -> _HeldAt | None:
+        """Where a tensor is held by its shape and name."""
+        words = words_of_tensor(entry.canonical)
+        free = [name for name, mine in self.own.items() if name not in self.taken and plain(mine.shape) == plain(entry.shape)]
+        called = lambda name: (_numberless(name), _numberless(entry.canonical)) in self.called  # noqa: E731
+        near = lambda name: (called(name), len(words_of_tensor(name) & words), -self.distance(name))  # noqa: E731
+        own = max(free, key=near, default="")
+        return _HeldAt(own, layouts(self.own[own].shape, entry.shape)[0], 0, 1) if own else None
 
     def choices(self, entries: Sequence[Entry]) -> list[tuple[_HeldAt, ...]]:
         """Where the tensors of a layer may lie, the likeliest first."""
@@ -405,7 +468,7 @@ class _LayerByLayer:
         self.load(entries, choice)
         trace = _traced(self.trial, self.replaced, self.watched)
         own = [np.sort(self.side.array(tensor).ravel()) for tensor, _ in kept]
-        own += [np.sort(self.trial.state[entry.canonical].ravel()) for entry in entries]  # a part may be cut out first
+        own += [np.sort(self.state[entry.canonical].ravel()) for entry in entries]  # a part may be cut out first
         for tensor, array in kept:
             self.side.assign(tensor, array)
         layers = {f"call {_holder(held.own)}" for held in choice if held.own not in self.own}
@@ -420,14 +483,14 @@ class _LayerByLayer:
         """Note what shows that a layer has its weights: what it gave, or the next layer was given, and what is not there before."""
         path = self.layers[number][0]
         behind = (self.given(other) for other, _ in self.layers[number + 1 :] if not self.beside(path, other))
-        later = next((one for one in behind if one is not None), None)
-        every = [*leaves(self.trial.calls[path].output, np.ndarray)[:1], *([later] if later is not None else [])]
+        later = itertools.islice((one for one in behind if one is not None), AHEAD)
+        every = [*leaves(self.calls[path].output, np.ndarray)[:1], *later]
         signs = [np.sort(one.ravel()) for one in every if one.dtype.kind == "f"]
         self.signs[path] = [one for one, there in zip(signs, _among(signs, self.values), strict=True) if not there]
 
     def given(self, path: str) -> np.ndarray | None:
         """The first array that a layer was given."""
-        call = self.trial.calls.get(path)
+        call = self.calls.get(path)
         return None if call is None else next(iter(leaves(call.args, np.ndarray)), None)
 
     def exchanged(self, number: int, choices: Sequence[tuple[_HeldAt, ...]]) -> tuple[_HeldAt, ...] | None:
@@ -465,7 +528,7 @@ class _LayerByLayer:
                 other = f"{to[one]}.{name.rpartition('.')[2]}"
                 parts = self.taken[place.own]
                 parts[next(i for i, (part, _) in enumerate(parts) if part.place == place.place)] = (place, other)
-                self.fill(place, self.trial.state[other])
+                self.fill(place, self.state[other])
 
     def take(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], right: bool) -> None:
         """Keep a choice; what was right is tried first from then on."""
@@ -473,6 +536,7 @@ class _LayerByLayer:
             self.taken.setdefault(held.own, []).append((held, entry.canonical))
             if right:
                 self.called.add((_tail(held.own), _tail(entry.canonical)))
+                self.called.add((_numberless(held.own), _numberless(entry.canonical)))
                 self.known[self.entries[held.own].shape, entry.shape, held.count] = held.layout
         if choice:
             if not right:
@@ -487,7 +551,19 @@ class _LayerByLayer:
     def load(self, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> None:
         """Give the tensors of a choice the layer's weights."""
         for entry, held in zip(entries, choice, strict=True):
-            self.fill(held, self.trial.state[entry.canonical])
+            self.fill(held, self.state[entry.canonical])
+
+
+def _first_computed(trace: Trace, array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """Place of the first call that makes other numbers of an array, what else it is given, and what it gives."""
+    held = np.sort(array.ravel())
+    same = {number for number, value in enumerate(trace.values) if value.dtype.kind == "f" and _same_numbers(value, held)}
+    for place, one in enumerate(trace.operations):
+        others = [trace.values[value] for value in one.inputs if value not in same and trace.values[value].dtype.kind == "f"]
+        made = [trace.values[value] for value in one.outputs if value not in same and trace.values[value].dtype.kind == "f"]
+        if same.intersection(one.inputs) and others and made:
+            return place, others[0], made[0]
+    return None
 
 
 def _tail(name: str) -> str:
@@ -583,9 +659,11 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOth
 
 
 def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
-    found = HeldOtherwise(confirmed=search.confirmed)
+    found = HeldOtherwise(links=_of_parts(search, turned), confirmed=search.confirmed)
     for own, parts in search.taken.items():
         held = sorted(parts, key=lambda one: one[0].place)
+        if any(name in search.wholes for _, name in held):
+            continue
         names = tuple(name for _, name in held)
         if own not in search.own and len(names) == 1:
             found.names[_holder(names[0])] = _holder(own)
@@ -603,3 +681,35 @@ def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
     if not turned:
         found.names = {own: other for other, own in found.names.items()}
     return found
+
+
+def _of_parts(search: _LayerByLayer, turned: bool) -> list[Link]:
+    """Links between a layer's tensor and those that hold its parts, where all were found and lie alike."""
+    held = {name: (own, parts[0][0]) for own, parts in search.taken.items() for _, name in parts if parts[0][0].count == 1}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, (whole, _) in search.wholes.items():
+        if name in held:
+            found.setdefault(whole, []).append((held[name][0], held[name][1].layout))
+    links = []
+    for whole, parts in found.items():
+        count = next(number for one, number in search.wholes.values() if one == whole)
+        owns, ways = tuple(own for own, _ in parts), {way for _, way in parts}
+        if count == 1:
+            way = "" if ways == {layouts(search.entries[owns[0]].shape, search.entries[owns[0]].shape)[0]} else ways.pop()
+            links.append(
+                Link((whole,), owns, layout=turned_back(way) if way else "") if turned else Link(owns, (whole,), layout=way)
+            )
+        elif len(parts) == count and len(ways) == 1:
+            shape = search.entries[owns[0]].shape
+            layout = "" if ways == {layouts(shape, shape)[0]} else _of_several(ways.pop(), count)
+            links.append(Link((whole,), owns, layout=layout) if turned else Link(owns, (whole,), layout=layout))
+    return links
+
+
+def _of_several(layout: str, count: int) -> str:
+    """How a tensor becomes its parts, one behind another on its first axis, each of which becomes it again by a layout."""
+    pattern, comma, sizes = turned_back(layout).partition(",")
+    left, _, right = pattern.partition("->")
+    first, *rest = re.findall(r"\([^)]*\)|\S+", left)
+    rows = first.strip("()")
+    return f"{' '.join([f'({PART} {rows})', *rest])} -> {PART} {right.strip()}, {PART}={count}{comma}{sizes}"

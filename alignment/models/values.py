@@ -65,7 +65,8 @@ class Trial:
 
     def __init__(self, models: tuple[Module, Module], sides: Live, inputs: tuple) -> None:
         self.sides, self.inputs = sides, inputs
-        self.port, reference = (side.copy(model) for side, model in zip(sides, models, strict=True))
+        self.port, self.reference = (side.copy(model) for side, model in zip(sides, models, strict=True))
+        reference = self.reference
         for side, model in zip(sides, (self.port, reference), strict=True):
             side.set_training(model, False)
             side.without_inplace(model)

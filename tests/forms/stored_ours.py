@@ -124,3 +124,42 @@ class Own(nn.Layer):
         q, k, v = (one(y).reshape([*y.shape[:2], 2, 8]).transpose([0, 2, 1, 3]) for one in (self.q, self.k, self.v))
         a = F.softmax(q @ k.transpose([0, 1, 3, 2]) / math.sqrt(8), -1) @ v
         return self.fc((x + self.o(a.transpose([0, 2, 1, 3]).flatten(2))).mean(1))
+
+
+def rms(x, gain):
+    return x / paddle.sqrt(paddle.mean(x * x, -1, keepdim=True) + 1e-6) * gain
+
+
+class Piece(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.wq, self.wk, self.wv, self.wo = (tensor(self, 16, 16) for _ in range(4))
+
+    def forward(self, h):
+        q, k, v = ((h @ w).reshape([*h.shape[:2], 4, 4]).transpose([0, 2, 1, 3]) for w in (self.wq, self.wk, self.wv))
+        a = F.softmax(q @ k.transpose([0, 1, 3, 2]) * 0.5, -1) @ v
+        return a.transpose([0, 2, 1, 3]).flatten(2) @ self.wo
+
+
+class Split(nn.Layer):
+    """Queries, keys and values apart, every gain by itself: nothing is a layer of the framework."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = tensor(self, 11, 16), tensor(self, 16, value=1.0)
+        self.pieces = nn.LayerList([Piece() for _ in range(2)])
+        self.g1 = nn.ParameterList([tensor(self, 16, value=1.0) for _ in range(2)])
+        self.g2 = nn.ParameterList([tensor(self, 16, value=1.0) for _ in range(2)])
+        self.gamma = nn.ParameterList([tensor(self, 16, value=0.5) for _ in range(2)])
+        self.mix = nn.ParameterList([tensor(self, 16) for _ in range(2)])
+        self.w1 = nn.ParameterList([tensor(self, 16, 40) for _ in range(2)])
+        self.w2 = nn.ParameterList([tensor(self, 40, 16) for _ in range(2)])
+
+    def forward(self, x):
+        h = self.table[x]
+        for i, piece in enumerate(self.pieces):
+            h = h + piece(rms(h, self.g1[i]))
+            y = rms(h, self.g2[i])
+            before = paddle.roll(y, 1, 1)
+            h = h + self.gamma[i] * (F.relu((before + (y - before) * self.mix[i]) @ self.w1[i]) ** 2 @ self.w2[i])
+        return rms(h, self.last) @ self.table.T

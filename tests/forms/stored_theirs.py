@@ -60,3 +60,42 @@ class Own(nn.Module):
         a = (q @ k.transpose(-1, -2) / 8**0.5).softmax(-1) @ v
         x = x + torch.einsum("nhtd,hdc->ntc", a, self.out)
         return x.mean(1) @ self.head
+
+
+class Gain(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class Mixing(nn.Module):
+    """A block of a packed projection, and of gains that it holds itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2, self.qkv, self.out = Gain(16), Gain(16), nn.Linear(16, 48, bias=False), nn.Linear(16, 16, bias=False)
+        self.mix = nn.Parameter(torch.rand(16))
+        self.scale = nn.Parameter(torch.full((16,), 0.5))
+        self.key, self.value = nn.Linear(16, 40, bias=False), nn.Linear(40, 16, bias=False)
+
+    def forward(self, h):
+        q, k, v = (one.unflatten(-1, (4, 4)).transpose(1, 2) for one in self.qkv(self.n1(h)).chunk(3, -1))
+        h = h + self.out(((q @ k.transpose(-1, -2) / 2).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        y = self.n2(h)
+        y = y * self.mix + y.roll(1, 1) * (1 - self.mix)
+        return h + self.scale * self.value(F.relu(self.key(y)) ** 2)
+
+
+class Split(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.blocks, self.norm = nn.Embedding(11, 16), nn.ModuleList([Mixing() for _ in range(2)]), Gain(16)
+
+    def forward(self, x):
+        h = self.emb(x)
+        for block in self.blocks:
+            h = block(h)
+        return self.norm(h) @ self.emb.weight.T
