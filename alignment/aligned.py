@@ -286,15 +286,14 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.first = next((one for one in found.every if not one.accepted), None)
         return done, found
     print(" again with what was found put right ...", end="", flush=True)
-    again = _again(context, done, search.corrected(found.every))
+    again = _again(done, search, found)
     for _ in range(FURTHER):
         further = _further(search, found, again)
         if further is None:
             break
         every, unfit = marked(wanted.accepts, [further], wanted.strict)
         found.every, unused = found.every + every, [text for text in unused if text in unfit]
-        again = _again(context, done, search.corrected(found.every))
-    known.pass_rounding(found.every, again, search.unmendable)
+        again = _again(done, search, found)
     corrected = search.corrected(found.every)
     found.remarks += _unused(wanted.accepts, unused)
     open_ = [one for one in found.every if not one.accepted]
@@ -334,9 +333,12 @@ def _wrong(context: Context, result: StepResult) -> str:
     return next(iter(failed_rows(context, result.quantities)), None) or result.problems[0]
 
 
-def _again(context: Context, done: Sequence[StepResult], corrected: Context) -> list[StepResult]:
+def _again(done: Sequence[StepResult], search: EveryMistake, found: Localization) -> list[StepResult]:
     """The steps that failed once more, on sides with the mistakes put right."""
-    return [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
+    corrected = search.corrected(found.every)
+    results = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
+    known.pass_rounding(found.every, results, search.unmendable)
+    return results
 
 
 def _further(search: EveryMistake, found: Localization, again: Sequence[StepResult]) -> Finding | None:

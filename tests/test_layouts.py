@@ -18,7 +18,8 @@ from alignment.cli import main
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Arranged, arranged, turned_back
 from alignment.models import matching
-from alignment.models.layouts import HeldOtherwise, layouts, stored
+from alignment.models.layouts import layouts
+from alignment.models.stored import HeldOtherwise, stored
 from alignment.project import import_file
 from mobilenetv3_common.weights import read_state, write_state
 from tests.conftest import ROOT
@@ -102,8 +103,8 @@ MISTAKES = {
     "a square left out": ("Split", "@ self.w1[i]) ** 2 @", "@ self.w1[i]) @"),
     "queries for keys": (
         "Split",
-        "q @ k.transpose([0, 1, 3, 2]) * 0.5, -1) @ v\n        return",
-        "q @ q.transpose([0, 1, 3, 2]) * 0.5, -1) @ v\n        return",
+        "q @ k.transpose([0, 1, 3, 2]) / 2",
+        "q @ q.transpose([0, 1, 3, 2]) / 2",
     ),
 }
 

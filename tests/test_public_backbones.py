@@ -260,6 +260,41 @@ LISTED = (
     .replace("self.classifier =", "#")
     + "        return self.model(x)\n"
 )
+POOLED_REF = """
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(x.mean(2))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.act, self.head = nn.Conv1d(5, 8, 3), nn.ReLU(), Head()
+
+    def forward(self, x):
+        return self.head(self.act(self.stem(x)))
+"""
+POOLED = """
+
+def conv(i, o, k):
+    u = nn.initializer.Uniform(-((i * k) ** -.5), (i * k) ** -.5)
+    return nn.Conv1D(i, o, k, weight_attr=u, bias_attr=u)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.act = conv(5, 8, 3), nn.ReLU()
+        self.output = nn.Sequential(nn.Dropout(0.0), conv(8, 3, 1))
+
+    def forward(self, x):
+        return self.output(self.act(self.stem(x)).mean(2, keepdim=True)).squeeze(2)
+"""
 UNREAD, READ = GAINS_REF.replace("NORMED", "x"), GAINS_REF.replace("NORMED", "self.layernorm(x)")
 DETACHED = GAINS_REF.replace("NORMED", "x * self.layernorm.weight.detach().cos()")
 
@@ -288,6 +323,11 @@ CASES = {
     "stages by themselves, and an eps": (LISTED_REF, LISTED.replace("LayerNorm(16)", "LayerNorm(16, epsilon=1e-3)"), [
         ("norm_eps", "model.norms.1")]),
     "stages by themselves, and a function": (LISTED_REF, LISTED.replace("norm(layer(x))", "norm(layer(x)).tanh()"), [("", "")]),
+    "axes that the caller takes away": (POOLED_REF, POOLED, []),
+    "axes that the caller takes away, and a function": (POOLED_REF, POOLED.replace("nn.ReLU()", "nn.GELU()"), [
+        ("", "Net.forward")]),
+    "axes that the caller takes away, and a wrong sign": (POOLED_REF, POOLED.replace(".squeeze(2)", ".squeeze(2).neg()"), [
+        ("", "Net.forward")]),
     "one gain for both": (UNREAD, ORDERED.replace("x + self.scale_2", "x + self.scale_1"), [("", "model.layers.0")]),
 }  # fmt: skip
 

@@ -30,10 +30,10 @@ from alignment.models.counterparts import (
     pair_containers,
     pair_wrapped,
 )
-from alignment.models.layouts import occurring, stored
 from alignment.models.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.passes import paired_layers
+from alignment.models.stored import occurring, stored
 from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
 from alignment.models.unused import unused
 from alignment.models.values import Live

@@ -137,7 +137,7 @@ class Piece(nn.Layer):
 
     def forward(self, h):
         q, k, v = ((h @ w).reshape([*h.shape[:2], 4, 4]).transpose([0, 2, 1, 3]) for w in (self.wq, self.wk, self.wv))
-        a = F.softmax(q @ k.transpose([0, 1, 3, 2]) * 0.5, -1) @ v
+        a = F.softmax(q @ k.transpose([0, 1, 3, 2]) / 2, -1) @ v
         return a.transpose([0, 2, 1, 3]).flatten(2) @ self.wo
 
 

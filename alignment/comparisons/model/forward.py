@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again
 from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module, leaves
+from alignment.models.links import plain
 from alignment.models.observe import traced_outputs
 from alignment.models.tracing import Network, held_otherwise
 from alignment.project import ModelSpec
@@ -173,6 +174,7 @@ def judge_case(
     every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
     names = [name for name in every if name.partition("#")[0] not in left_out | uneven]
     lanes = {name: Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}) for name in names}
+    lanes |= {name: _in_one_shape(lanes[name]) for name in names if name.partition("#")[0] in blocks}
     rows = _rows(case, lanes, runs["reference64"], moved, case.training or context.spec.whole_inputs)
     # Of blocks that the project names, a port may compute some by functions; where it calls one, that has to be right.
     free = blocks if context.spec.blocks is None else sorted(called["reference"] - called["port"])
@@ -213,6 +215,15 @@ def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
     spread, apart = (float(np.ma.filled(found, np.nan)) for found in (finite.std(), finite.std(axis=0).mean()))
     result.require("logits_std", float(f"{spread:.4g}"), low <= spread <= high, f"{low:g} to {high:g}")
     result.require("logits_std_between_pictures", float(f"{apart:.4g}"), apart > between, f"above {between:g}")
+
+
+def _in_one_shape(lanes: Lanes) -> Lanes:
+    """The values of a module inside, the port's in the reference's shape where axes of 1 alone differ: a caller takes them away."""
+    shape = None if lanes.reference32 is None else lanes.reference32.shape
+    arrays = {name: array for name, array in vars(lanes).items() if name.startswith("port") and array is not None}
+    if shape is None or any(plain(array.shape) != plain(shape) for array in arrays.values()):
+        return lanes
+    return replace(lanes, **{name: array.reshape(shape) for name, array in arrays.items()})
 
 
 def block_names(spec: ModelSpec, framework: Framework, network: Module) -> list[str]:

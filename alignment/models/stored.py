@@ -1,0 +1,601 @@
+"""Tensors of a module's own that hold a layer's weights with other axes: by tap, by head, packed, transposed.
+
+``einsum`` ports, and those of JAX, keep a projection as (inputs, heads, depth) where the other side has a linear layer. Names and
+shapes do not say which tensor is which layer's, and in which order its axes lie; values do. The layers of the one side have
+random weights and are run; the other side takes them one layer after another, in the order of use, and a choice is right where a
+value that the layer gave occurs among the values of its pass. Behind a mistake none does: there a layer is given what the other
+side's was given, in the place of the other side's own value, so that those behind it can be found again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import distance, norm, relative
+from alignment.frameworks.base import Call, Module, Trace, arranged, leaves, turned_back
+from alignment.models.layouts import PART, Sizes, in_order, inputs_first, layouts
+from alignment.models.links import Link, plain
+from alignment.models.units import use_of, words_of_tensor
+from alignment.models.values import Live, Trial
+from alignment.strangers import strangers
+from mobilenetv3_common.weights import Entry
+
+SECONDS = 16.0  # of the processor, after which nothing more is tried
+MOST_PARTS = 8  # of one tensor
+NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
+BESIDE = 1.5  # as how far apart two tensors of one module count
+REPLACED = 4  # values of a pass, at most, each behind a mistake
+AHEAD = 4  # layers behind one, what each is given shows that the one has its weights
+GIVE_UP = 3  # layers, none of which is right
+FEW = 4  # passes for a layer behind one for which none was right
+MOST_CHOICES = 4000  # among which those are looked for
+MOST_TRIALS = 60  # passes for one layer
+
+
+@dataclass(frozen=True)
+class _HeldAt:
+    """Where a tensor of a layer may lie on the other side.
+
+    Attributes:
+        own: canonical name of the tensor there.
+        layout: of its axes.
+        place: of the part, of so many.
+        count: parts.
+    """
+
+    own: str
+    layout: str
+    place: int
+    count: int
+
+
+@dataclass
+class HeldOtherwise:
+    """What was found.
+
+    Attributes:
+        links: of tensors that a module holds itself.
+        names: port path -> reference path of layers that both sides have.
+        confirmed: how many layers gave what the other side computes, too.
+    """
+
+    links: list[Link] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    confirmed: int = 0
+
+
+class _LayerByLayer:
+    """One side's own tensors, and the layers of the other one whose weights they may hold.
+
+    Args:
+        models: whose own tensors are meant, and the one with layers.
+        sides: their frameworks.
+        inputs: of both.
+        end: when to stop, by ``time.process_time``.
+    """
+
+    def __init__(self, models: tuple[Module, Module], sides: Live, inputs: tuple, end: float) -> None:
+        self.trial, self.end = Trial(models, sides, inputs), end
+        self.side = sides[0]
+        modules = self.trial.modules
+        self.own = {
+            entry.canonical: entry for entry, _ in self.trial.described if not sides[0].knows(modules[_holder(entry.canonical)])
+        }
+        self.entries = {entry.canonical: entry for entry, _ in self.trial.described}
+        self.tensors = {entry.canonical: tensor for entry, tensor in self.trial.described}
+        self.rank = self.ranked()
+        by_layer: dict[str, list[Entry]] = {}
+        for entry in self.trial.entries[1]:
+            by_layer.setdefault(_holder(entry.canonical), []).append(entry)
+        order = use_of(sides[1], models[1], inputs).order
+        theirs = sides[1].modules(models[1], every_path=True)
+        alone = {path for path in by_layer if sides[1].children(theirs[path])}
+        self.calls, self.state = dict(self.trial.calls), dict(self.trial.state)
+        self.wholes: dict[str, tuple[str, int]] = {}  # tensor of a part -> the layer's tensor, and how many parts it has
+        self.layers = [
+            layer for path in order if path in by_layer and path in self.trial.calls and path not in alone
+            for layer in self.divided(path, by_layer[path])
+        ]  # fmt: skip
+        self.loose = self.placed([entry for path in by_layer if path in alone for entry in by_layer[path]])
+        self.taken: dict[str, list[tuple[_HeldAt, str]]] = {}  # own name -> its parts, and which tensor of the layers each is
+        self.known: dict[tuple[Sizes, Sizes, int], str] = {}  # layouts that were right
+        self.signs: dict[str, list[np.ndarray]] = {}
+        self.called: set[tuple[str, str]] = set()  # names of tensors, and what they were called on the other side
+        self.values: list[np.ndarray] = []
+        self.watched = {
+            path: module for path, module in self.side.modules(self.trial.port).items()
+            if self.side.knows(module) and self.side.own_tensors(module) and not self.side.children(module)
+        }  # fmt: skip
+        self.replaced: dict[int, list[np.ndarray]] = {}  # number of a call -> what it gives instead
+        self.behind, self.home = 0, ""
+        self.confirmed = 0
+
+    def divided(self, path: str, entries: list[Entry]) -> list[tuple[str, list[Entry]]]:
+        """A layer, or the equal parts of one that no tensor can hold, since each lies in one of its own: queries, keys, values."""
+        whole = max(entries, key=lambda entry: math.prod(entry.shape))
+        outputs, size = leaves(self.calls[path].output, np.ndarray), math.prod(whole.shape)
+        held = Counter(math.prod(mine.shape) for mine in self.own.values() if mine.role == whole.role)
+        counts = [n for n in range(2, MOST_PARTS + 1) if size % n == 0 and all(e.shape and e.shape[0] % n == 0 for e in entries)]
+        fitting = [n for n in counts if held[size // n] >= n and outputs and outputs[0].shape[-1] % n == 0]
+        if not fitting or any(one % size == 0 and one // size <= MOST_PARTS for one in held):
+            return [(path, entries)]
+        found, count = [], fitting[0]
+        for number, given in enumerate(np.split(outputs[0], count, axis=-1)):
+            part = f"{path}[{number}]"
+            names = {entry.canonical: f"{part}.{entry.canonical.rpartition('.')[2]}" for entry in entries}
+            self.calls[part] = replace(self.calls[path], output=given)
+            self.state |= {name: np.split(self.state[one], count)[number] for one, name in names.items()}
+            self.wholes |= {name: (one, count) for one, name in names.items()}
+            shapes = [(entry.shape[0] // count, *entry.shape[1:]) for entry in entries]
+            pairs = zip(entries, shapes, strict=True)
+            found.append((part, [replace(entry, canonical=names[entry.canonical], shape=shape) for entry, shape in pairs]))
+        return found
+
+    def placed(self, loose: list[Entry]) -> list[Entry]:
+        """Put tensors that modules around layers hold among the layers, where several may hold one; the others are given back.
+
+        What shows that such a tensor has its values is the first call that computes something with it: ``gain * x``.
+        """
+        shapes = Counter(plain(mine.shape) for mine in self.own.values())
+        theirs = self.trial.sides[1].modules(self.trial.reference, every_path=True)
+        watched = {path.partition("[")[0]: theirs[path.partition("[")[0]] for path, _ in self.layers}
+        rivals = [entry for entry in loose if shapes[plain(entry.shape)] > 1]
+        traced = self.trial.sides[1].traced(self.trial.reference, self.trial.inputs, watched=watched) if rivals else None
+        if traced is None:
+            return loose
+        uses = {
+            entry.canonical: use for entry in rivals if (use := _first_computed(traced, self.state[entry.canonical])) is not None
+        }
+        called = {one.name.removeprefix("call "): number for number, one in reversed(list(enumerate(traced.operations)))}
+        whens = [called.get(path.partition("[")[0], -1) for path, _ in self.layers]
+        for entry in sorted((one for one in rivals if one.canonical in uses), key=lambda one: uses[one.canonical][0]):
+            number, given, output = uses[entry.canonical]
+            name = f"{entry.canonical}.value"
+            self.calls[entry.canonical] = Call((given,), {}, output)
+            self.state[name], self.wholes[name] = self.state[entry.canonical], (entry.canonical, 1)
+            place = next((place for place, when in enumerate(whens) if when > number), len(whens))
+            self.layers.insert(place, (entry.canonical, [replace(entry, canonical=name)]))
+            whens.insert(place, number)
+        return [entry for entry in loose if entry.canonical not in uses]
+
+    def ranked(self) -> dict[str, int]:
+        """The places of all tensors in the order of use."""
+        held: dict[str, list[str]] = {}
+        for name in self.entries:
+            held.setdefault(name if name in self.own else _holder(name), []).append(name)
+        modules = {path: module for path, module in self.trial.modules.items() if path in held and path not in self.own}
+        names = {id(tensor): name if name in self.own else _holder(name) for name, tensor in self.tensors.items()}
+        used = [*self.side.first_uses(self.trial.port, self.trial.inputs, modules, names), *held]
+        return {name: place for place, name in enumerate(dict.fromkeys(name for one in used for name in held[one]))}
+
+    def run(self) -> None:
+        """Choose for one layer after another."""
+        self.take_loose()
+        if not self.values:
+            return  # it does not run, or the engine cannot see its values
+        right: tuple[_HeldAt, ...] | None = ()
+        for number, (path, entries) in enumerate(self.layers):
+            if time.process_time() > self.end:
+                return
+            self.begin(number)
+            if number == GIVE_UP and not self.confirmed:
+                return  # the two compute something else from the start
+            wrong = self.lacks_input(path)  # no choice can be right there
+            choices = self.choices(entries)[: None if right is not None and not wrong else FEW]
+            if path in self.wholes.get(entries[0].canonical, ()) and not wrong:
+                found = next((one for one in choices if self.right(path, entries, one)), None)
+                guess = None if found else self.likeliest(entries[0])
+                self.take(entries, found or ([guess] if guess else []), found is not None)
+                continue
+            if wrong:
+                right = self.given_right(path, entries, choices)
+            else:
+                right = next((one for one in choices if self.right(path, entries, one)), None)
+            if right is None and number and choices:
+                right = self.exchanged(number, choices) or (None if wrong else self.given_right(path, entries, choices))
+            self.take(entries, right or next(iter(choices), ()), right is not None)
+
+    def take_loose(self) -> None:
+        """Tensors that modules around layers hold are those of their shapes and names: positions, a first token, a gain."""
+        for entry in self.loose:
+            if guess := self.likeliest(entry):
+                self.take([entry], [guess], False)
+        self.behind, self.home = 0, ""
+        self.values = self.seen()
+
+    def likeliest(self, entry: Entry) -> _HeldAt | None:
+        """Where a tensor is held by its shape and name."""
+        words = words_of_tensor(entry.canonical)
+        free = [name for name, mine in self.own.items() if name not in self.taken and plain(mine.shape) == plain(entry.shape)]
+        called = lambda name: (_numberless(name), _numberless(entry.canonical)) in self.called  # noqa: E731
+        near = lambda name: (called(name), len(words_of_tensor(name) & words), -self.distance(name))  # noqa: E731
+        own = max(free, key=near, default="")
+        return _HeldAt(own, layouts(self.own[own].shape, entry.shape)[0], 0, 1) if own else None
+
+    def choices(self, entries: Sequence[Entry]) -> list[tuple[_HeldAt, ...]]:
+        """Where the tensors of a layer may lie, the likeliest first."""
+        most = max(1, int(MOST_CHOICES ** (1 / len(entries))))  # of each: a layer of somebody's own may have many tensors
+        each = [self.places(entry)[:most] for entry in entries]
+        apart = [one for one in itertools.product(*each) if len({(held.own, held.place) for held in one}) == len(one)]
+
+        def order(choice: Sequence[_HeldAt]) -> float:
+            pairs = list(zip(choice, entries, strict=True))
+            called = sum((_tail(held.own), _tail(entry.canonical)) in self.called for held, entry in pairs)
+            return self.spread(choice) - called - NEAREST * sum(self.follows(held, entry) for held, entry in pairs)
+
+        return sorted(apart, key=order)[:MOST_TRIALS]
+
+    def spread(self, choice: Sequence[_HeldAt]) -> float:
+        """How unlikely a choice is: tensors that are used far from each other, or from the last ones, or lie in a new way."""
+        new = [held.own for held in choice if held.own not in self.taken]
+        fresh = [self.rank[own] for own in new]
+        far = sum(map(self.distance, new)) / len(fresh) + max(fresh) - min(fresh) if fresh else 0.0
+        turned = sum(a > b for a, b in itertools.pairwise(fresh))
+        begun = len(choice) - len(fresh)
+        mixed = float(0 < begun < len(choice))
+        return far + 0.2 * turned - 0.5 * begun + mixed + sum(self.strange(held) for held in choice)
+
+    def follows(self, held: _HeldAt, entry: Entry) -> bool:
+        """Whether the tensor holds a tensor of the same name but for its numbers: of another one of numbered blocks."""
+        return any(_numberless(name) == _numberless(entry.canonical) for _, name in self.taken.get(held.own, ()))
+
+    def beside(self, one: str, other: str) -> bool:
+        """Whether two layers were given the same array: their weights may lie in one tensor."""
+        first, second = self.given(one), self.given(other)
+        return first is not None and second is not None and np.array_equal(first, second)
+
+    def distance(self, name: str) -> float:
+        """How far from the last ones a tensor is used; one of the same module is near, whenever it is used."""
+        far = float(abs(self.rank[name] - self.behind))
+        home = (name in self.own and _holder(name)) or _holder(_holder(name))
+        return min(far, BESIDE) if home and home == self.home else far
+
+    def strange(self, held: _HeldAt) -> float:
+        """How unlikely a layout is beside those that were right."""
+        if held.layout in self.known.values():
+            return 0.0
+        others = [inputs_first(layout) for layout in self.known.values()]
+        against = others.count(not first) > len(others) / 4 if (first := inputs_first(held.layout)) is not None else False
+        return (3.0 if "(" in held.layout.partition("->")[0] else 0.1) + 0.2 * against
+
+    def places(self, entry: Entry) -> list[_HeldAt]:
+        """Where one tensor may lie."""
+        found: list[tuple[float, _HeldAt]] = []
+        size = math.prod(entry.shape)
+        for name, mine in self.entries.items():
+            parts = self.taken.get(name, [])
+            count = math.prod(mine.shape) // size if size and math.prod(mine.shape) % size == 0 else 0
+            if not 1 <= count <= MOST_PARTS or len(parts) >= count or mine.role != entry.role:
+                continue
+            last = name.rpartition(".")[2]
+            if name not in self.own and (mine.shape[1:] != entry.shape[1:] or last != entry.canonical.rpartition(".")[2]):
+                continue
+            far = self.distance(name) - bool(words_of_tensor(last) & words_of_tensor(entry.canonical))
+            if parts:
+                held = _HeldAt(name, parts[0][0].layout, len(parts), count)
+                goes_on = self.follows(held, entry) or self.beside(_holder(parts[-1][1]), _holder(entry.canonical))
+                found += [(-1.0, held)] if goes_on and held.layout in self.ways(name, entry, count) else []
+                continue
+            known = self.known.get((mine.shape, entry.shape, count))
+            every = self.ways(name, entry, count)
+            ordered = dict.fromkeys([known, *every] if known else every)
+            found += [(far + 0.01 * place, _HeldAt(name, text, 0, count)) for place, text in enumerate(ordered)]
+        found.sort(key=lambda one: one[0])
+        nearest = list(dict.fromkeys(held.own for _, held in found))[:NEAREST]
+        return [held for _, held in found if held.own in nearest]
+
+    def ways(self, name: str, entry: Entry, count: int) -> Sequence[str]:
+        """Layouts of a tensor: a layer of the framework has its own, and may hold the rows of several layers."""
+        every = layouts(self.entries[name].shape, entry.shape, count)
+        if name in self.own:
+            return every
+        return [one for one in every if one.startswith("(") and in_order(one)] if count > 1 else every[:1]
+
+    def fill(self, held: _HeldAt, array: np.ndarray) -> None:
+        """Put a layer's tensor where it is held."""
+        entry, tensor = self.entries[held.own], self.tensors[held.own]
+        own = entry.to_canonical(self.side.array(tensor))
+        if held.count > 1:
+            parts = np.array(arranged(own, held.layout))
+            parts[held.place] = array
+            array = parts
+        self.side.assign(tensor, entry.to_own(np.ascontiguousarray(arranged(array, turned_back(held.layout)))))
+
+    def right(self, path: str, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> bool:
+        """Whether the values of a pass hold what the layer gave."""
+        if time.process_time() > self.end:
+            return False
+        before = [(self.tensors[held.own], self.side.array(self.tensors[held.own])) for held in choice]
+        self.load(entries, choice)
+        values = self.seen()
+        if any(_among(self.signs[path], values)):
+            self.values = values
+            return True
+        for tensor, array in before:
+            self.side.assign(tensor, array)
+        return False
+
+    def lacks_input(self, path: str) -> bool:
+        """Whether what a layer was given is nowhere in the pass."""
+        given = self.given(path)
+        return given is not None and given.dtype.kind == "f" and not any(_among([np.sort(given.ravel())], self.values))
+
+    def seen(self) -> list[np.ndarray]:
+        """The values of a pass."""
+        return _floating(_traced(self.trial, self.replaced, self.watched))
+
+    def given_right(
+        self, path: str, entries: Sequence[Entry], choices: Sequence[tuple[_HeldAt, ...]]
+    ) -> tuple[_HeldAt, ...] | None:
+        """The choice that is right once the layer is given what it was given on the other side; of the likeliest tensors alone."""
+        given, before = self.given(path), dict(self.replaced)
+        if given is None or given.dtype.kind != "f" or len(before) >= REPLACED:
+            return None
+        for choice in choices:
+            if instead := self.instead(entries, choice, given):
+                self.replaced = before | instead
+                if self.right(path, entries, choice):
+                    return choice
+                self.replaced = before
+        return None
+
+    def instead(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], given: np.ndarray) -> dict[int, list[np.ndarray]]:
+        """What the call has to give from whose result the tensors of a choice make something: the other side's value."""
+        kept = [(self.tensors[held.own], self.side.array(self.tensors[held.own])) for held in choice]
+        self.load(entries, choice)
+        trace = _traced(self.trial, self.replaced, self.watched)
+        own = [np.sort(self.side.array(tensor).ravel()) for tensor, _ in kept]
+        own += [np.sort(self.state[entry.canonical].ravel()) for entry in entries]  # a part may be cut out first
+        for tensor, array in kept:
+            self.side.assign(tensor, array)
+        layers = {f"call {_holder(held.own)}" for held in choice if held.own not in self.own}
+        for one in trace.operations:
+            held = [value for value in one.inputs if any(_among(own, [trace.values[value]]))]
+            others = [value for value in one.inputs if value not in held and trace.values[value].size == given.size]
+            if others and (held or one.name in layers):
+                return _given_instead(trace, others[0], given)
+        return {}
+
+    def begin(self, number: int) -> None:
+        """Note what shows that a layer has its weights: what it gave, or the next layer was given, and what is not there before."""
+        path = self.layers[number][0]
+        behind = (self.given(other) for other, _ in self.layers[number + 1 :] if not self.beside(path, other))
+        later = itertools.islice((one for one in behind if one is not None), AHEAD)
+        every = [*leaves(self.calls[path].output, np.ndarray)[:1], *later]
+        signs = [np.sort(one.ravel()) for one in every if one.dtype.kind == "f"]
+        self.signs[path] = [one for one, there in zip(signs, _among(signs, self.values), strict=True) if not there]
+
+    def given(self, path: str) -> np.ndarray | None:
+        """The first array that a layer was given."""
+        call = self.calls.get(path)
+        return None if call is None else next(iter(leaves(call.args, np.ndarray)), None)
+
+    def exchanged(self, number: int, choices: Sequence[tuple[_HeldAt, ...]]) -> tuple[_HeldAt, ...] | None:
+        """The choice that is right once layers before this one, which were given one array, are exchanged."""
+        path, entries = self.layers[number]
+        group = self.alike(number)
+        if len(group) < 2 or len(group) > 4:
+            return None
+        taken = [one for parts in self.taken.values() for one in parts]
+        before = {path: [one for one in taken if _holder(one[1]) == path] for path in group}
+        for order in list(itertools.permutations(group))[1:]:
+            self.exchange(before, dict(zip(group, order, strict=True)))
+            for choice in choices[:NEAREST]:
+                if self.right(path, entries, choice):
+                    return choice
+        self.exchange(before, {one: one for one in group})
+        return None
+
+    def alike(self, number: int) -> list[str]:
+        """The layers before one that were given the same array as the last of them, and have tensors of the same shapes."""
+        found: list[str] = []
+        first: tuple[str, list[Sizes]] | None = None
+        for path, entries in reversed(self.layers[:number]):
+            shapes = [entry.shape for entry in entries]
+            if first is not None and (shapes != first[1] or not self.beside(path, first[0])):
+                break
+            first = first or (path, shapes)
+            found.insert(0, path)
+        return found
+
+    def exchange(self, before: Mapping[str, list[tuple[_HeldAt, str]]], to: Mapping[str, str]) -> None:
+        """Let the tensors that held one layer's weights hold another's."""
+        for one, held in before.items():
+            for place, name in held:
+                other = f"{to[one]}.{name.rpartition('.')[2]}"
+                parts = self.taken[place.own]
+                parts[next(i for i, (part, _) in enumerate(parts) if part.place == place.place)] = (place, other)
+                self.fill(place, self.state[other])
+
+    def take(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], right: bool) -> None:
+        """Keep a choice; what was right is tried first from then on."""
+        for entry, held in zip(entries, choice, strict=False):
+            self.taken.setdefault(held.own, []).append((held, entry.canonical))
+            if right:
+                self.called.add((_tail(held.own), _tail(entry.canonical)))
+                self.called.add((_numberless(held.own), _numberless(entry.canonical)))
+                self.known[self.entries[held.own].shape, entry.shape, held.count] = held.layout
+        if choice:
+            if not right:
+                self.load(entries, choice)
+                self.values = self.seen()
+            last = max(choice, key=lambda held: self.rank[held.own]).own
+            if right or self.rank[last] - self.behind < NEAREST:
+                self.behind = max(self.behind, self.rank[last] + 1)
+                self.home = (last in self.own and _holder(last)) or _holder(_holder(last))
+            self.confirmed += right
+
+    def load(self, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> None:
+        """Give the tensors of a choice the layer's weights."""
+        for entry, held in zip(entries, choice, strict=True):
+            self.fill(held, self.state[entry.canonical])
+
+
+def _first_computed(trace: Trace, array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """Place of the first call that makes other numbers of an array, what else it is given, and what it gives."""
+    held = np.sort(array.ravel())
+    same = {number for number, value in enumerate(trace.values) if value.dtype.kind == "f" and _same_numbers(value, held)}
+    for place, one in enumerate(trace.operations):
+        others = [trace.values[value] for value in one.inputs if value not in same and trace.values[value].dtype.kind == "f"]
+        made = [trace.values[value] for value in one.outputs if value not in same and trace.values[value].dtype.kind == "f"]
+        if same.intersection(one.inputs) and others and made:
+            return place, others[0], made[0]
+    return None
+
+
+def _tail(name: str) -> str:
+    """The last two parts of a name."""
+    return ".".join(name.split(".")[-2:])
+
+
+def _among(wanted: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> list[bool]:
+    """Which sorted arrays are among values, in any order of their numbers."""
+    return [any(_same_numbers(value, one) for value in values) for one in wanted]
+
+
+def _traced(trial: Trial, replaced: Mapping[int, list[np.ndarray]], watched: Mapping[str, Module] | None = None) -> Trace:
+    """A pass of the side that was given the weights."""
+    with strangers("port"):  # with such weights it may raise anything
+        return trial.sides[0].traced(trial.port, trial.inputs, watched=watched, changes=replaced) or Trace()
+    return Trace()
+
+
+def _floating(trace: Trace) -> list[np.ndarray]:
+    return [one for one in trace.values if one.dtype.kind == "f"]
+
+
+def _given_instead(trace: Trace, value: int, given: np.ndarray) -> dict[int, list[np.ndarray]]:
+    """The call that gave a value, and what it has to give instead; nothing where it gave that."""
+    array = trace.values[value]
+    maker = next((one for one in trace.operations if value in one.outputs and value not in one.inputs), None)
+    if maker is None or sorted(array.shape) != sorted(given.shape):
+        return {}
+    turned = _turned_like(given, array.shape).astype(array.dtype)
+    if relative(distance(array, turned), norm(turned)) <= tolerance.PAIRED_AGREE:
+        return {}  # what is wrong is what is made of it
+    return {maker.number: [turned if one == value else trace.values[one] for one in maker.outputs]}
+
+
+def _turned_like(array: np.ndarray, shape: Sizes) -> np.ndarray:
+    """An array with its axes in the order in which another one has them, where they are of other sizes each."""
+    if array.shape == shape or sorted(array.shape) != sorted(shape) or len(set(shape)) < len(shape):
+        return array
+    return array.transpose([array.shape.index(size) for size in shape])
+
+
+def occurring(trial: Trial) -> int:
+    """How many of the reference's modules give what occurs in a pass of the port, in any order of the numbers."""
+    values = _floating(_traced(trial, {}))
+    given = [one for call in trial.calls.values() for one in leaves(call.output, np.ndarray)[:1] if one.dtype.kind == "f"]
+    return sum(_among([np.sort(one.ravel()) for one in given], values))
+
+
+def _numberless(name: str) -> str:
+    """A name without the numbers of blocks."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "", name)
+
+
+def _same_numbers(value: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether an array holds the numbers of a sorted one."""
+    size = norm(wanted)
+    if value.size != wanted.size or abs(norm(value) - size) > tolerance.PAIRED_AGREE * size:
+        return False
+    return relative(distance(np.sort(value.ravel()), wanted), size) <= tolerance.PAIRED_AGREE
+
+
+def _holder(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOtherwise:
+    """How the own tensors of a side hold the weights of the other side's layers.
+
+    Args:
+        models: port and reference, which are left as they are.
+        sides: their frameworks.
+        inputs: of both.
+
+    Returns:
+        What was found; nothing where a model does not run, or has no tensors of its own.
+    """
+    end = time.process_time() + SECONDS
+    best = HeldOtherwise()
+    for turned in (False, True):
+        pair = (models[::-1], sides[::-1]) if turned else (models, sides)
+        with strangers("reference") as raised:  # whose model runs is somebody else's to report
+            search = _LayerByLayer(*pair, inputs, end)  # type: ignore[arg-type]
+        if raised.error is not None or not search.layers:
+            continue
+        search.run()
+        found = _as_found(search, turned)
+        if found.confirmed > best.confirmed:
+            best = found
+        if 2 * found.confirmed > len(search.layers):
+            break
+    return best
+
+
+def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
+    found = HeldOtherwise(links=_of_parts(search, turned), confirmed=search.confirmed)
+    for own, parts in search.taken.items():
+        held = sorted(parts, key=lambda one: one[0].place)
+        if any(name in search.wholes for _, name in held):
+            continue
+        names = tuple(name for _, name in held)
+        if own not in search.own and len(names) == 1:
+            found.names[_holder(names[0])] = _holder(own)
+            continue
+        if len(names) != held[0][0].count:
+            continue
+        layout = held[0][0].layout
+        plainly = layout == layouts(search.entries[own].shape, search.entries[own].shape)[0]
+        link = Link((own,), names, layout="" if plainly else layout)
+        if turned:
+            link = replace(
+                link, port=names, reference=(own,), layout=turned_back(layout) if len(names) == 1 and link.layout else link.layout
+            )
+        found.links.append(link)
+    if not turned:
+        found.names = {own: other for other, own in found.names.items()}
+    return found
+
+
+def _of_parts(search: _LayerByLayer, turned: bool) -> list[Link]:
+    """Links between a layer's tensor and those that hold its parts, where all were found and lie alike."""
+    held = {name: (own, parts[0][0]) for own, parts in search.taken.items() for _, name in parts if parts[0][0].count == 1}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, (whole, _) in search.wholes.items():
+        if name in held:
+            found.setdefault(whole, []).append((held[name][0], held[name][1].layout))
+    links = []
+    for whole, parts in found.items():
+        count = next(number for one, number in search.wholes.values() if one == whole)
+        owns, ways = tuple(own for own, _ in parts), {way for _, way in parts}
+        if count == 1:
+            way = "" if ways == {layouts(search.entries[owns[0]].shape, search.entries[owns[0]].shape)[0]} else ways.pop()
+            links.append(
+                Link((whole,), owns, layout=turned_back(way) if way else "") if turned else Link(owns, (whole,), layout=way)
+            )
+        elif len(parts) == count and len(ways) == 1:
+            shape = search.entries[owns[0]].shape
+            layout = "" if ways == {layouts(shape, shape)[0]} else _of_several(ways.pop(), count)
+            links.append(Link((whole,), owns, layout=layout) if turned else Link(owns, (whole,), layout=layout))
+    return links
+
+
+def _of_several(layout: str, count: int) -> str:
+    """How a tensor becomes its parts, one behind another on its first axis, each of which becomes it again by a layout."""
+    pattern, comma, sizes = turned_back(layout).partition(",")
+    left, _, right = pattern.partition("->")
+    first, *rest = re.findall(r"\([^)]*\)|\S+", left)
+    rows = first.strip("()")
+    return f"{' '.join([f'({PART} {rows})', *rest])} -> {PART} {right.strip()}, {PART}={count}{comma}{sizes}"
