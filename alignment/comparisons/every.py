@@ -37,7 +37,8 @@ from alignment.strangers import strangers
 
 MODES = ("evaluation mode", "training mode")
 SETTING = re.compile(r"(?<![\d.e-])(\d+)(?:, \d+)*\)?, expected \(?(\d+)(?![\d.e])")  # whole numbers
-SIZES = frozenset({Kind.WIDTH, Kind.KERNEL_SIZE, Kind.GROUPS})  # of a layer's weights
+# Of a layer's weights: how their fresh values are drawn may follow.
+SIZES = frozenset({Kind.WIDTH, Kind.KERNEL_SIZE, Kind.GROUPS, Kind.SHAPE, Kind.LAYER_REPLACED})
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 

@@ -12,6 +12,11 @@ from typing import Any
 from alignment.frameworks._exact import Replaced
 from alignment.frameworks._passes import Module, Tensor
 
+# Names of operators, which the older layer takes for activations -> the function that computes the same, and with which settings.
+OLDER: dict[str, tuple[str, dict[str, float]]] = {
+    "hard_swish": ("hardswish", {}),
+    "hard_sigmoid": ("hardsigmoid", {"slope": 0.2}),
+}
 STOCK: list[Callable] = []  # batch normalisation as it is outside exact mode
 
 
@@ -99,14 +104,19 @@ def put_activations_behind(paddle: Any, model: Module) -> None:
     old, functional = paddle.nn.BatchNorm, paddle.nn.functional
     for layer in model.sublayers(include_self=True):
         own = type(layer)
-        if isinstance(layer, old) and own.forward is old.forward and hasattr(functional, layer._act or ""):
+        if (
+            isinstance(layer, old)
+            and own.forward is old.forward
+            and hasattr(functional, OLDER.get(layer._act, (layer._act or "", {}))[0])
+        ):
             layer.activation_behind, layer._act = layer._act, None
             layer.__class__ = type(own.__name__, (own,), {"__module__": own.__module__, "__call__": _both(functional, own)})
 
 
 def _both(functional: Any, own: type) -> Callable:
     def called(self: Module, *args: Any, **kwargs: Any) -> Tensor:
-        return getattr(functional, self.activation_behind)(own.__call__(self, *args, **kwargs))
+        name, settings = OLDER.get(self.activation_behind, (self.activation_behind, {}))
+        return getattr(functional, name)(own.__call__(self, *args, **kwargs), **settings)
 
     return called
 

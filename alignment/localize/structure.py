@@ -159,7 +159,8 @@ def _other_tensors(layer: _Tensors) -> Hint:
     """Why two layers have tensors of other names."""
     ours, theirs = layer.ours, layer.theirs
     extra, missing = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
-    if layer.port.kind != layer.reference.kind and extra | missing != {"bias"}:
+    kinds = {layer.port.kind, layer.reference.kind}
+    if len(kinds) > 1 and (extra | missing != {"bias"} or "conv_transpose" in kinds):
         lacks = "; ".join(
             f"{words} {', '.join(f'{name} {shapes[name]}' for name in sorted(names))}"
             for words, names, shapes in (("without", missing, theirs), ("with", extra, ours))

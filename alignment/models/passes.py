@@ -285,7 +285,7 @@ def _stacks(whole: Entry, parts: Sequence[Entry]) -> bool | None:
 
 def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
     """Whether a tensor can be another one as it is, or transposed: a matrix of a module's own in place of a linear layer's."""
-    whole = ("conv", "linear", "batch_norm")
+    whole = ("conv", "conv_transpose", "linear", "batch_norm")
     layers = [unit for unit in (one, another) if unit.leaf and unit.part.kind in whole]
     if any(unit.part.kind == "batch_norm" for unit in layers) or len(layers) == 2:
         return []
