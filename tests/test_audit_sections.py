@@ -220,6 +220,14 @@ INITIALISER = {  # what the port says of a weight that the reference draws by fa
     "the right one": ("nn.initializer.Normal(0.0, (2 / 64) ** 0.5)", 0),
     "none but a name": ('paddle.ParamAttr(name="fc.%d" % id(self))', 0),
     "the default": ("None", 0),
+    "the default, taken apart and put together": (
+        "None)\n        nn.utils.remove_weight_norm(nn.utils.weight_norm(self.fc, dim=1)",
+        0,
+    ),
+    "another, taken apart and put together": (
+        "nn.initializer.KaimingNormal(fan_in=256))\n        nn.utils.remove_weight_norm(nn.utils.weight_norm(self.fc, dim=1)",
+        1,
+    ),
 }
 
 
@@ -237,7 +245,9 @@ def test_an_initialiser_that_the_ports_source_sets_is_no_default_of_a_framework(
     assert [one["location"] for one in record["mistakes"]] == ["fc.weight"] * count, said.out
     assert status == bool(count), said.out
     known = [place for one in record["known_differences"] for place in [one["location"], *one["also"]]]
-    assert ("fc.weight" in known) == (case in ("none but a name", "the default")), known
+    assert ("fc.weight" in known) == (case in ("none but a name", "the default", "the default, taken apart and put together")), (
+        known
+    )
     if count:
         words, line = record["mistakes"][0]["hint"], record["mistakes"][0]["source"]
         assert "fan_in for fan_out" in words and "the port's source sets this initialiser" in words and "wide.py:" in line
