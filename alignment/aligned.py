@@ -145,10 +145,7 @@ def align(context: Context, wanted: Request) -> Aligned:
         localization.remarks += _unused(wanted.accepts)
         _find_line(context, localization.first)
     if differs:
-        came_to = outcome(done, localization) if wanted.onward else ""
-        print(f" {localization.seconds:.1f} s{came_to and f': {came_to}'}", flush=True)
-        if wanted.onward and localization.first is not None:
-            show(f"first divergence: {localization.first.line()}")
+        _show_first(wanted, done, localization)
     together = (kept := _kept(context, wanted, done, seen)).with_(done)
     covered = coverage.coverage_of(context, together, seen)
     given = context, together, localization, covered, wanted.every, wanted.flags, wanted.command
@@ -159,6 +156,14 @@ def align(context: Context, wanted: Request) -> Aligned:
     _print(context, wanted, Aligned(together, localization, covered, sections))
     show(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered, sections)
+
+
+def _show_first(wanted: Request, done: Sequence[StepResult], found: Localization) -> None:
+    """How long the search took, what it came to, and the first mistake."""
+    came_to = outcome(done, found) if wanted.onward else ""
+    print(f" {found.seconds:.1f} s{came_to and f': {came_to}'}", flush=True)
+    if wanted.onward and found.first is not None:
+        show(f"first divergence: {found.first.line()}")
 
 
 def _find_line(context: Context, first: Finding | None) -> None:

@@ -160,7 +160,7 @@ class Networks:
         kind, _, draw = name.partition("#")
         role, exact, low = "port" if name.startswith("port") else "reference", kind.endswith("64"), kind.endswith("16")
         unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of
-        framework, state = self._framework(role, low), self.start(role)
+        framework, state = _framework(self.given, role, low), self.start(role)
         moved = functools.partial(self.material.ulp_changed, dtype=unit, draw=int(draw or 0)) if name.startswith("ulp") else None
         model = self.build(role, exact=exact)
         draws = observe.MaskDraws(self.given.seed, flat=self.drawn.flat, pieces=self.drawn.pieces)
@@ -195,18 +195,19 @@ class Networks:
                 found = found._replace(mirrored=mirrored.choose(self.of("port64"), self.of("reference64"), inputs))
         return found
 
-    def _framework(self, role: str, low: bool) -> Framework:
-        framework = self.given.sides[role].framework
-        return framework.in_low_precision(Low(self.given.precision)) if low else framework
-
     def _reference_beside(self, port: Network, low: bool, share_dropout: bool) -> Network:
         """The reference in the port's precision, with the port's masks."""
-        framework, model = self._framework("reference", low), self.build("reference", exact=port.exact)
+        framework, model = _framework(self.given, "reference", low), self.build("reference", exact=port.exact)
         if share_dropout:
             observe.share_dropout(framework, model, port.draws)
         found = Network(framework, model)
         found.adapters = port.adapters
         return found
+
+
+def _framework(given: Given, role: str, low: bool) -> Framework:
+    framework = given.sides[role].framework
+    return framework.in_low_precision(Low(given.precision)) if low else framework
 
 
 def _drops(framework: Framework, model: Module) -> bool:
