@@ -13,9 +13,12 @@ import reprod_log
 from PIL import Image
 
 from alignment.comparisons import NAMES
+from alignment.finding import Finding
 from alignment.flags import parse_steps
+from alignment.kinds import Kind
 from alignment.models.calibration import calibrated_state
 from alignment.record import load_record
+from alignment.repair.regions import named_in_source
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import write_state
 from tests.conftest import LARGE, SMALL, run_command
@@ -210,6 +213,19 @@ def test_a_fault_is_injected_and_found(tmp_path, capfd):
     assert re.search(r"^  kind: ties_right, see mobilenetv3_paddle/metric/accuracy\.py:\d+\n  next: correct it there", out, re.M)
     report = json.loads((tmp_path / "alignment.json").read_text())
     assert report["localization"]["first"]["kind"] == "ties_right"
+
+
+@pytest.mark.parametrize(
+    ("stage", "place", "line"),
+    [
+        ("data", "apply_op:Solarize", r"mobilenetv3_paddle/data/transforms\.py:\d+"),  # the shared sampling has such an entry, too
+        ("update", "optimizer.rmsprop", r"mobilenetv3_paddle/train/optimizer\.py:\d+"),
+        ("data", "no_such_name", ""),
+        ("forward", "features.0", ""),
+    ],
+)
+def test_what_a_finding_names_is_looked_up_in_the_part_that_is_wrong(stage, place, line, context):
+    assert re.fullmatch(line, named_in_source(context(), Finding(stage, place, Kind.UNKNOWN, "")))
 
 
 def test_localize_makes_the_table_of_a_sound_port(tmp_path, capsys):

@@ -64,8 +64,13 @@ def regions_of(context: Context, finding: Finding, sources: Callable[[Path], boo
 
 
 def named_in_source(context: Context, finding: Finding) -> str:
-    """Where the port's own files define what a finding names, ``package/file.py:12``; empty where they do not."""
-    first = next(_Regions(context, finding, lambda file: True).by_name(), None)
+    """Where the port's part that is wrong defines what a finding names, ``package/file.py:12``; empty where it does not."""
+    file = getattr(getattr(context.port, PART_OF.get(finding.stage, ""), None), "__file__", None)
+    if not file:
+        return ""
+    whole = Path(file).resolve()
+    inside = whole.parent if whole.name == "__init__.py" else whole  # what both sides share may have such a name, too
+    first = next(_Regions(context, finding, lambda one: one == inside or inside in one.parents).by_name(), None)
     return f"{shown(first.source.file)}:{first.function.lineno}" if first is not None else ""  # type: ignore[attr-defined]
 
 
