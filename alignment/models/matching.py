@@ -221,7 +221,8 @@ def _as_known(
     paired = {own: path for own, path in back.items() if own != path}
     paths, own_paths = (side.modules(model, every_path=True) for side, model in ((theirs, reference), (mine, port)))
     shown = {o: path if o in back or path not in paths else f"({o})" for o in own_paths for path in (translated(o, back),)}
-    if all(own == path for own, path in shown.items()):
+    crossed = not fits and any(path == f"({own})" for own, path in shown.items())  # what one side alone has keeps its own name then
+    if crossed or all(own == path for own, path in shown.items()):
         return Matched(matching, {}, found, forms, paired, tied)
     unmatched = [replace(u, path=shown[u.own]) if u.kind == "extra" else u for u in matching.unmatched]
     renamed = {path: shown[own] for path, own in matching.paths.items()}
