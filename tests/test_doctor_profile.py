@@ -151,9 +151,9 @@ def keeping(module, times):
 
 
 @pytest.mark.parametrize("framework", ["ref", "paddle"])
-@pytest.mark.parametrize(("times", "expected"), [(1, False), (10, False), (1000, True)])
+@pytest.mark.parametrize(("times", "expected"), [(1, False), (3, False), (1000, True)])
 def test_a_sum_of_losses_that_keeps_their_graphs_is_found(framework, times, expected):
-    """Its memory grows by a tenth of a MiB an update, which is not seen; a sum that is begun anew is none."""
+    """Its memory may grow by less than is seen; a sum that is begun anew is none, where this falls into the updates measured."""
     module = importlib.import_module(f"mobilenetv3_{framework}.train.backend")
     with module.started("cpu") as ranks:
         profile = measure(keeping(module, times), TrainConfig(**SMALL, framework=framework), ranks, 5)
