@@ -64,14 +64,42 @@ def regions_of(context: Context, finding: Finding, sources: Callable[[Path], boo
 
 
 def named_in_source(context: Context, finding: Finding) -> str:
-    """Where the port's part that is wrong defines what a finding names, ``package/file.py:12``; empty where it does not."""
+    """Where the port's part that is wrong defines what a finding names, ``package/file.py:12``; empty where it does not.
+
+    Where it does not, the code that it imports may, which both sides share: there the whole name counts, and one place alone may
+    have it.
+    """
     file = getattr(getattr(context.port, PART_OF.get(finding.stage, ""), None), "__file__", None)
     if not file:
         return ""
     whole = Path(file).resolve()
-    inside = whole.parent if whole.name == "__init__.py" else whole  # what both sides share may have such a name, too
-    first = next(_Regions(context, finding, lambda one: one == inside or inside in one.parents).by_name(), None)
-    return f"{shown(first.source.file)}:{first.function.lineno}" if first is not None else ""  # type: ignore[attr-defined]
+    inside = whole.parent if whole.name == "__init__.py" else whole
+    search = _Regions(context, finding, lambda one: one == inside or inside in one.parents)  # shared code has such names, too
+    first = next(search.by_name(), None)
+    if first is not None:
+        return f"{shown(first.source.file)}:{first.function.lineno}"  # type: ignore[attr-defined]
+    packages = {name for source in map(search.source, search.files) if source for name in _packages_imported(source)}
+    shared = {path for name, path in _loaded() if name in packages - _packages_of_reference(context)}
+    name, *_ = re.findall(r"[\w.]+", finding.location) or [""]
+    mention = [one for one in sorted(shared) if name.rpartition(".")[2] in one.read_text(encoding="utf-8")]
+    found = [f"{shown(one)}:{line}" for one in mention for line in _defined(PortFile.of(one), name)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _packages_imported(source: PortFile) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _defined(source: PortFile, name: str) -> Iterator[int]:
+    """The lines where a file defines ``function``, ``file.function``, ``Class`` or ``Class.method``."""
+    for node in source.tree.body:
+        if isinstance(node, Definition | ast.ClassDef) and name in (node.name, f"{source.file.stem}.{node.name}"):
+            yield node.lineno
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(part, Definition) and name == f"{node.name}.{part.name}":  # type: ignore[attr-defined]
+                yield part.lineno
 
 
 class _Regions:
