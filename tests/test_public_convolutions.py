@@ -186,6 +186,75 @@ class Net(nn.Layer):
 """
 )
 PLAIN = DECODER.replace("transposed(16, 8, padding=1)", "conv(16, 8, 3, padding=1)")
+# The padding is in a layer before the convolution.
+AHEAD = DECODER.replace("layer, nn.Batch", "*layer, nn.Batch")
+AHEAD = AHEAD.replace("Block(transposed(16, 8), 8)", "Block([transposed(16, 8)], 8)")
+AHEAD = AHEAD.replace("Block(conv(8, 16, 3), 16)", "Block([conv(8, 16, 3)], 16)")
+AHEAD = AHEAD.replace("Block(conv(3, 8, 3, padding=1), 8)", "Block([nn.Pad2D(1), conv(3, 8, 3)], 8)")
+PLAIN_AHEAD = AHEAD.replace("Block(transposed(16, 8, padding=1), 8)", "Block([nn.Pad2D(1), conv(16, 8, 3)], 8)")
+AHEAD = AHEAD.replace("Block(transposed(16, 8, padding=1), 8)", "Block([transposed(16, 8, padding=1)], 8)")
+NO_BIAS = ("bias_attr=uniform(n)", "bias_attr=False")
+REFLECTED_REF = DECODER_REF.replace("nn.Conv2d(3, 8, 3, padding=1)", 'nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect")')
+WITHOUT = ("bias_missing", "conv1.bias", "the port's Conv2D has no bias")
+SCALES_REF = """
+
+class Fuse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.same = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
+        self.up = nn.Sequential(nn.Conv2d(12, 8, 1, bias=False), nn.BatchNorm2d(8), nn.Upsample(scale_factor=2, mode="nearest"))
+
+    def forward(self, x, y):
+        return torch.relu(self.same(x) + self.up(y))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 12, 2, stride=2)
+        self.fuse, self.fc = Fuse(), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        return self.fc(self.fuse(x, self.down(x)).mean((2, 3)))
+"""
+SCALES = (
+    LAYERS
+    + """
+
+class Block(nn.Layer):
+    def __init__(self, i, o, k, **more):
+        super().__init__()
+        self.conv, self.bn = conv(i, o, k, **more), nn.BatchNorm2D(o)
+
+    def forward(self, x):
+        return self.bn(self.conv(x))
+
+
+class Fuse(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = Block(8, 8, 3, padding=1), Block(12, 8, 1)
+        self.b.conv = nn.Conv2D(12, 8, 1, weight_attr=uniform(12), bias_attr=False)
+
+    def forward(self, x, y):
+        size = x.shape[2:]
+        return F.relu(self.a(x) + F.interpolate(self.b(y), size, mode="nearest"))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.down = conv(3, 8, 3, padding=1), conv(8, 12, 2, stride=2)
+        self.fuse, self.fc = Fuse(), linear(8, 5)
+
+    def forward(self, x):
+        x = F.relu(self.stem(x))
+        return self.fc(self.fuse(x, self.down(x)).mean([2, 3]))
+"""
+)
+BILINEAR = SCALES.replace('"nearest"', '"bilinear"')
+SMOOTH_REF = SCALES_REF.replace('"nearest"', '"bilinear", align_corners=True')
 # Reference, port, and kind, place and words of its mistakes.
 CASES = {
     "linear layers for convolutions by 1 x 1": (GATED_REF, GATED, []),
@@ -209,9 +278,17 @@ CASES = {
     "a plain convolution for a transposed one": (DECODER_REF, PLAIN, [
         ("layer_replaced", "up1.weight", "Conv2D, expected ConvTranspose2d")]),
     "plain ones without a bias": (
-        DECODER_REF, PLAIN.replace("bias_attr=uniform(n)", "bias_attr=False"), [
-            ("bias_missing", "conv1.bias", "the port's Conv2D has no bias"),
-            ("layer_replaced", "up1", "Conv2D, expected ConvTranspose2d: without bias (8,)")]),
+        DECODER_REF, PLAIN.replace(*NO_BIAS), [
+            WITHOUT, ("layer_replaced", "up1", "Conv2D, expected ConvTranspose2d: without bias (8,)")]),
+    "padding in a layer of its own": (DECODER_REF, AHEAD, []),
+    "the same before plain ones without a bias": (
+        DECODER_REF, PLAIN_AHEAD.replace(*NO_BIAS), [
+            WITHOUT, ("layer_replaced", "up1", "Conv2D, expected ConvTranspose2d: without bias (8,)")]),
+    "the same, reflected": (REFLECTED_REF, AHEAD.replace("Pad2D(1)", 'Pad2D(1, "reflect")').replace(*NO_BIAS), [WITHOUT]),
+    "upsampling in the caller": (SCALES_REF, SCALES, []),
+    "the same in another mode": (SCALES_REF, BILINEAR, [
+        ("call_argument", "fuse", "interpolate mode bilinear, expected nearest")]),
+    "the same with other corners": (SMOOTH_REF, BILINEAR, [("call_argument", "fuse", "align_corners False, expected True")]),
     "another width of a transposed one": (DECODER_REF, DECODER.replace(
         "transposed(16, 8, padding=1), 8", "transposed(16, 6, padding=1), 6").replace("transposed(8, 2", "transposed(6, 2"), [
             ("shape", "up1.weight", "expected (16, 8, 3, 3)"), ("width", "bn1d.weight", "6 channels, expected 8")]),

@@ -200,6 +200,14 @@ def test_a_parameter_that_its_source_starts_at_a_number_stays_near_it():
         assert abs(drawn.mean()) < 0.05
 
 
+def test_a_gain_by_any_name_lets_the_input_through():
+    """Around 0, one behind the other, they would leave the outputs the same for every sample."""
+    rng = np.random.default_rng(0)
+    for name, shape in (("act.lab.scale", (1,)), ("norm.g", (500,)), ("norm.weight", (500,))):
+        drawn = random_values(rng, name, np.ones(shape, np.float32))
+        assert (drawn >= 0.5).all() and (drawn <= 1.5).all()
+
+
 class Mixed(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -7,7 +7,7 @@ mistake by what surrounds it: a call agrees with the reference once its mistakes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,15 +109,32 @@ def _same_inside(pair: Pair, key: str, path: str) -> bool:
 
 
 def goes_on_outside(pair: Pair, key: str, caller: str) -> bool:
-    """Whether one side's caller does by a call what the other side's module does last, e.g. an activation."""
+    """Whether one side's caller does by a call what the other side's module does last, e.g. an activation.
+
+    It may do so in another way, e.g. upsample in another mode: what is wrong is then wrong in the caller.
+    """
     path, blame = key.partition("#")[0], pair.blame(key, "forward")
     if pair.stored or not path or caller not in pair.calls or not blame.ours.outputs or not blame.theirs.outputs:
         return False
     ours, theirs = blame.ours.outputs[0], blame.theirs.outputs[0]
     mine = _following(pair.port, pair.calls[caller], caller, path, ours)
     right = _following(pair.reference, pair.calls[caller], caller, path, theirs)
-    inside = any(_equal(made, ours) and name not in mine for name, made in right.items())
-    return inside or any(_equal(made, theirs) and name not in right for name, made in mine.items())
+    if any(_equal(made, ours) and name not in mine for name, made in right.items()):
+        return True
+    if any(_equal(made, theirs) and name not in right for name, made in mine.items()):
+        return True
+    return _ends_with(pair.port, pair.calls[key], path, right, theirs) or _ends_with(
+        pair.reference, pair.calls[key], path, mine, ours
+    )
+
+
+def _ends_with(network: Network, call: Call, path: str, names: Container[str], given: np.ndarray) -> bool:
+    """Whether a module makes its output by one of some operations, of what the other side's module gives: in whatever way."""
+    with strangers("port"):  # more arrays than can be kept
+        if (trace := network.traced(path, call, ())) is not None:
+            last = [one for one in trace.operations if one.outputs == trace.results[:1] and one.name in names]
+            return any(_equal(trace.values[value], given) for one in last[:1] for value in one.inputs)
+    return False
 
 
 def _following(network: Network, call: Call, caller: str, path: str, given: np.ndarray) -> dict[str, np.ndarray]:

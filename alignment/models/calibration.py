@@ -172,7 +172,8 @@ def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.n
         return rng.normal(0, (2 / (shape[0] * np.prod(shape[2:]))) ** 0.5, shape).astype(np.float32)
     if len(shape) == 2:
         return rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32)
-    if name.rpartition(".")[2] == "weight":  # normalisation
+    last, ones = name.rpartition(".")[2], like.size > 0 and bool((like == 1).all())
+    if last == "weight" or (ones and last != "bias"):  # normalisation; a gain by any name: around 0 it would take the input away
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     own = float(like.flat[0]) if like.size and (like == like.flat[0]).all() else 0.0
     own = (

@@ -214,8 +214,13 @@ class Network:
     @property
     def roles(self) -> dict[str, str]:
         """By name, canonical, whether a tensor is a parameter or a buffer."""
+        return {name: entry.role for name, entry in self.entries.items()}
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """What is known of each tensor, by name, canonical."""
         names = self._names
-        return {renamed(entry, names): entry.role for entry in self.framework.entries(self.model)}
+        return {renamed(entry, names): entry for entry in self.framework.entries(self.model)}
 
     @functools.cached_property
     def _named(self) -> dict[str, tuple[Entry, Tensor]]:

@@ -24,6 +24,7 @@ from alignment.frameworks.base import Framework, Module, leaves
 from alignment.models.links import plain
 from alignment.models.observe import traced_outputs
 from alignment.models.tracing import Network, held_otherwise
+from alignment.models.weights import renamed
 from alignment.project import ModelSpec
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -280,9 +281,10 @@ def unheld(context: Context) -> frozenset[str]:
     """Tensors that a side lacks or has in another shape, where that is known and the port takes what fits; none elsewhere."""
     if not context.fitting:
         return frozenset()
-    models = [(side.framework, context.networks.fresh(role)) for role, side in context.sides.items()]
-    held = [{(entry.canonical, entry.shape) for entry in framework.entries(model)} for framework, model in models]
-    return frozenset(name for name, _ in held[0] ^ held[1])
+    names, sides = context.paired.matched.matching.renaming(), (context.port.framework, context.reference.framework)
+    ours = {(renamed(entry, names), entry.shape) for entry in sides[0].entries(context.networks.fresh("port"))}
+    theirs = {(entry.canonical, entry.shape) for entry in sides[1].entries(context.networks.described)}
+    return frozenset(name for name, _ in ours ^ theirs)
 
 
 def forward(lane: Network, case: PassCase, blocks: list[str]) -> NamedOutputs:
@@ -296,8 +298,8 @@ def forward(lane: Network, case: PassCase, blocks: list[str]) -> NamedOutputs:
     for number, output in enumerate(outputs):
         trace["logits" if number == 0 else f"output{number + 1}"] = output
     if case.training:
-        buffers = {entry.canonical for entry in framework.entries(network) if entry.role == "buffer"}
         state = framework.state(network)
-        trace.update({name: array for name, array in state.items() if name in buffers and array.dtype.kind == "f"})
+        buffers = {name: state[entry.canonical] for name, entry in lane.entries.items() if entry.role == "buffer"}
+        trace.update({name: array for name, array in buffers.items() if array.dtype.kind == "f"})
         lane.reset()
     return trace

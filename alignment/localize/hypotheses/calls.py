@@ -90,7 +90,8 @@ class _Search:
         adapters = s.pair.matching.adapters
         other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
         both = set(s.pair.port.modules) & set(s.pair.reference.modules)
-        self.among = {path for path in both - other_form - opened if not adapters[path].bare}
+        other_form |= {path for path in both if adapters[path].bare or adapters[path].made_up_for}
+        self.among = both - other_form - opened
         self.expected = s.blame.theirs.outputs
         self.orders = adapters[s.path].orders
         with strangers("reference") as raised:  # its arrays are too large to be kept
