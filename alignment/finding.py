@@ -92,6 +92,7 @@ class Finding:
         own: what the port itself calls the location; ``""`` where it calls it the same, or it is not known.
         via: lines of helpers, with commas between them, that hand the wrong value on from the line to change to the layer.
         arguments: of calls of functions, where other values of them are all that there is to change.
+        layer: the port's path of the framework's layer that makes a call that is to be another one; ``""`` where none does.
     """
 
     stage: Stage
@@ -107,6 +108,7 @@ class Finding:
     own: str = ""
     via: str = ""
     arguments: list[Argument] = field(default_factory=list)
+    layer: str = ""
 
     def __post_init__(self) -> None:
         self.hint, self.measured = agreed(self.hint), agreed(self.measured)

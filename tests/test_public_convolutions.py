@@ -253,6 +253,30 @@ class Net(nn.Layer):
         return self.fc(self.fuse(x, self.down(x)).mean([2, 3]))
 """
 )
+CALLED_REF = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.stem(x)).mean((2, 3)))
+"""
+LAYERED = (
+    LAYERS
+    + """
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc = conv(3, 8, 3), linear(8, 5)
+        self.act = nn.GELU()
+
+    def forward(self, x):
+        return self.fc(self.act(self.stem(x)).mean([2, 3]))
+"""
+)
 BILINEAR = SCALES.replace('"nearest"', '"bilinear"')
 SMOOTH_REF = SCALES_REF.replace('"nearest"', '"bilinear", align_corners=True')
 # Reference, port, and kind, place and words of its mistakes.
@@ -288,6 +312,8 @@ CASES = {
     "upsampling in the caller": (SCALES_REF, SCALES, []),
     "the same in another mode": (SCALES_REF, BILINEAR, [
         ("call_argument", "fuse", "interpolate mode bilinear, expected nearest")]),
+    "the same in another mode, to a measured size": (SCALES_REF, BILINEAR.replace("x.shape[2:]", "paddle.shape(x)[-2:]"), [
+        ("call_argument", "fuse", "interpolate mode bilinear, expected nearest")]),
     "the same with other corners": (SMOOTH_REF, BILINEAR, [("call_argument", "fuse", "align_corners False, expected True")]),
     "another width of a transposed one": (DECODER_REF, DECODER.replace(
         "transposed(16, 8, padding=1), 8", "transposed(16, 6, padding=1), 6").replace("transposed(8, 2", "transposed(6, 2"), [
@@ -316,3 +342,17 @@ def test_what_is_said_of_convolutions(case, tmp_path, capsys):
     for one, (kind, place, words) in zip(mistakes, wanted, strict=True):
         assert one["kind"] == (kind or one["kind"]) and one["location"].startswith(place) and words in one["hint"], one
     assert "still fails" not in said and "cannot be run again" not in said, said
+
+
+def test_a_call_that_a_layer_makes_is_changed_where_the_layer_is_made(tmp_path):
+    """The reference calls a function, so that the layers are not paired; where the port calls one, its own line is to change."""
+    (tmp_path / "theirs.py").write_text(HEAD.format(framework="torch") + CALLED_REF)
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", "4x3x8x8")
+    for port, line in ((LAYERED, "self.act = nn.GELU()"), (LAYERED.replace("self.act(", "F.gelu("), "return self.fc(F.gelu(")):
+        (tmp_path / "ours.py").write_text(HEAD.format(framework="paddle") + port)
+        assert main(["audit", *sides, "--report", str(tmp_path / "report")]) == 1
+        (found,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+        assert "gelu(approximate=none), expected relu" in found["hint"], found
+        number = int(found["source"].rpartition(":")[2])
+        assert line in (tmp_path / "ours.py").read_text().splitlines()[number - 1]
+        assert found["hint"].startswith(f"ours.py:{number}: "), found

@@ -258,9 +258,19 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
             finding.via = ", ".join(helpers)
         if model is not None:
             finding.known = finding.known or known.of_statistics(context, model, finding, context.paired.own_path(finding.location))
+        if model is not None and finding.layer:
+            _where_layer_is(context, model, finding)
     if model is not None:
         _where_made(context, model, findings)
         _where_set(context, model, findings)
+
+
+def _where_layer_is(context: Context, model: Module, finding: Finding) -> None:
+    """Give a call that a layer of the framework makes the line that makes the layer; the line that calls it is then on the way."""
+    place = source_line(context.port.framework, model, context.paired.as_built(finding.layer), made=True)
+    if place and place != finding.source:
+        finding.hint = finding.hint.replace(f"{finding.source}: ", f"{place}: ", 1)
+        finding.source, finding.via = place, finding.source
 
 
 def _where_made(context: Context, model: Module, findings: Sequence[Finding]) -> None:

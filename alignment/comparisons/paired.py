@@ -93,7 +93,7 @@ class Paired:
             return linked.rpartition(".")[0]
         while place and place not in paths:
             place = place.rpartition(".")[0]
-        return self._unshown(paths.get(place, place))
+        return self.as_built(paths.get(place, place))
 
     def own_name(self, place: str) -> str:
         """What the port itself calls a module, or a tensor or function of one; ``""`` where it is the same name."""
@@ -102,7 +102,7 @@ class Paired:
         paths, module = self.matched.matching.paths, place
         while module and module not in paths:
             module = module.rpartition(".")[0]
-        own = self._unshown(paths.get(module, module))
+        own = self.as_built(paths.get(module, module))
         return own + place[len(module) :] if module and own != module else ""
 
     def _linked(self, tensor: str) -> str:
@@ -110,7 +110,7 @@ class Paired:
         whole, _, label = tensor.rstrip("]").partition("[")
         return next((labelled(link.port, label) for link in self.matched.links if whole in link.reference), "")
 
-    def _unshown(self, path: str) -> str:
+    def as_built(self, path: str) -> str:
         """A path of the port as it was built, where the engine knows it by another."""
         back = {new: old for old, new in self.matched.shown.items()}
         return back.get(path, path)

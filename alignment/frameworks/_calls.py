@@ -58,6 +58,7 @@ class Operation:
         file, line, function: where the model's source calls it; ``""`` where no frame is in one.
         site: number of the instruction there, which tells two calls in one line from one call in a loop.
         call: the same under names of no framework, without its tensors; None for a call of a module.
+        layer: the framework's own layer that calls the function; None where the model's source does.
     """
 
     number: int
@@ -72,6 +73,7 @@ class Operation:
     function: str = ""
     site: int = 0
     call: Named | None = None
+    layer: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass
@@ -90,6 +92,9 @@ class Trace:
     given: list[int] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     error: str = ""
+
+
+SIZES = ("size", "shape")  # arguments that may be given as tensors, and are no numbers that the pass computes with
 
 
 class Recorder:
@@ -175,10 +180,12 @@ class Recorder:
     def _noted(self, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         kind, number = self.framework.tensor_type, self._count
         self._count += 1
-        given = leaves((args, kwargs), kind)
         names, defaults = bound_names(function, name)
+        bound = [*zip(names, args, strict=False), *kwargs.items()]
+        sizes = {id(tensor) for own, value in bound if own in SIZES for tensor in leaves(value, kind)}
+        given = [tensor for tensor in leaves((args, kwargs), kind) if id(tensor) not in sizes]
         operation = Operation(number, "", name, [self._note(tensor) for tensor in given if self._is_input(tensor)], [])
-        operation.file, operation.line, operation.function, operation.site = self._place()
+        (operation.file, operation.line, operation.function, operation.site), operation.layer = self._called()
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
             call = named(name, names, defaults, args, kwargs, self._plain)
@@ -267,7 +274,7 @@ class Recorder:
         self._depth += 1
         if self._depth == 1:
             given = leaves(args, self.framework.tensor_type)
-            self._inside.append((self._count, [self._note(tensor) for tensor in given], self._place()))
+            self._inside.append((self._count, [self._note(tensor) for tensor in given], self._called()[0]))
             self._count += 1
 
     def _left(self, path: str) -> Callable:
@@ -293,18 +300,21 @@ class Recorder:
         self.trace.operations.append(Operation(number, f"call {path}", path, inputs, outputs, {}, {}, *place))
         return output if replaced else None
 
-    def _place(self) -> Called:
-        """The innermost frame in a model's source; none beyond the call that began the trace."""
-        frame = sys._getframe(1)
+    def _called(self) -> tuple[Called, Module | None]:
+        """The innermost frame in a model's source, none beyond the call that began the trace; and the framework's layer inside."""
+        frame, layer = sys._getframe(1), None
         while frame is not None:
             file = frame.f_code.co_filename
             if frame.f_code.co_name == "traced" and file.startswith(OWN_FOLDER):
                 break
             inside = file.startswith(self._root) and not file.startswith(self._models)
             if not inside and not file.startswith((OWN_FOLDER, "<")):
-                return file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti
+                return (file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti), layer
+            if inside and layer is None and frame.f_code.co_name == self.framework.computing:
+                owner = frame.f_locals.get("self")
+                layer = owner if isinstance(owner, self.framework.module_type) else None
             frame = frame.f_back  # type: ignore[assignment]
-        return "", 0, "", 0
+        return ("", 0, "", 0), None
 
 
 def _key(tensor: Tensor) -> tuple[int, int]:

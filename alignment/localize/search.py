@@ -271,7 +271,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     wrong = mistakes(subject) if phase == "forward" else stops(subject)
     if blame.ours.error and wrong:
         measured = f"then {blame.ours.place or path} raises {blame.ours.error}, given the reference's own input"
-        return Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source, arguments=_arguments(wrong))
+        return _of_calls(pair, Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source), wrong)
     if blame.ours.error and blame.ours.place:
         words = f"{path or 'the model'} raises {blame.ours.error}"
         return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
@@ -289,7 +289,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
             words += f" ({AS_FLOAT32})"
             kind = Kind.FLOAT32_CONSTANT if kind is Kind.OTHER_FUNCTION else kind  # it makes the same but for rounding
         measured = f"{blame.measured}, given the reference's own input"
-        return Finding(stage, where, kind, words, measured, wrong[0].source, arguments=_arguments(wrong))
+        return _of_calls(pair, Finding(stage, where, kind, words, measured, wrong[0].source), wrong)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
         kind, words = Kind.FLOAT32_CONSTANT, f"no known mistake: {AS_FLOAT32}"
     elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
@@ -335,6 +335,15 @@ def _underived(pair: Pair, path: str) -> str:
     """The first module inside one of which the reference itself has no finite gradient on this input; ``""`` for none."""
     inside = [one for one in sorted(pair.underived) if one != path and f"{one}.".startswith(f"{path}." if path else "")]
     return inside[0] if inside else ""
+
+
+def _of_calls(pair: Pair, found: Finding, wrong: list[Proposal]) -> Finding:
+    """The same with the arguments that are wrong, and the layer of the framework that makes the call."""
+    found.arguments = _arguments(wrong)
+    if len(wrong) == 1 and (layer := wrong[0].layer) is not None:
+        modules = pair.port.framework.modules(pair.port.model, every_path=True)
+        found.layer = next((path for path, module in modules.items() if module is layer), "")
+    return found
 
 
 def _lines(wrong: list[Proposal]) -> str:

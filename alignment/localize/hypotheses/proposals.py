@@ -16,7 +16,7 @@ import numpy as np
 
 from alignment.finding import Argument
 from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, computed
-from alignment.frameworks.base import CallChange, Operation
+from alignment.frameworks.base import CallChange, Module, Operation
 from alignment.kinds import Kind
 from alignment.localize.calls import PairedCalls, constant, equal
 from alignment.localize.hypotheses.call_words import (
@@ -79,6 +79,12 @@ class Proposal:
         one = self.place or self.operation
         first = f"{self.since}-" if self.since and self.since < one.line else ""
         return f"{shown(Path(one.file).resolve())}:{first}{one.line}"
+
+    @property
+    def layer(self) -> Module | None:
+        """The framework's layer that makes the call, where it is to be another layer or to have other settings."""
+        alone = self.kind in (Kind.OTHER_FUNCTION, Kind.CALL_ARGUMENT) and self.place is None and len(self.ours) < 2
+        return self.operation.layer if alone else None
 
     @property
     def arguments(self) -> list[Argument]:
