@@ -90,7 +90,8 @@ class _Search:
         adapters = s.pair.matching.adapters
         other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
         both = set(s.pair.port.modules) & set(s.pair.reference.modules)
-        other_form |= {path for path in both if adapters[path].bare or adapters[path].made_up_for}
+        blocks = {path for path in both if s.pair.reference.framework.children(s.pair.reference.modules[path])}
+        other_form |= {path for path in both if adapters[path].bare or (adapters[path].made_up_for and path in blocks)}
         self.among = both - other_form - opened
         self.expected = s.blame.theirs.outputs
         self.orders = adapters[s.path].orders
