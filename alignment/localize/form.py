@@ -123,9 +123,8 @@ def goes_on_outside(pair: Pair, key: str, caller: str) -> bool:
         return True
     if any(_equal(made, theirs) and name not in right for name, made in mine.items()):
         return True
-    return _ends_with(pair.port, pair.calls[key], path, right, theirs) or _ends_with(
-        pair.reference, pair.calls[key], path, mine, ours
-    )
+    sides = (pair.port, right.keys() - mine.keys(), theirs), (pair.reference, mine.keys() - right.keys(), ours)
+    return any(_ends_with(side, pair.calls[key], path, names, given) for side, names, given in sides if names)
 
 
 def _ends_with(network: Network, call: Call, path: str, names: Container[str], given: np.ndarray) -> bool:
