@@ -30,6 +30,7 @@ BROKEN = {
     "a bias": ("paddle.nn.Linear(8, 5)", "paddle.nn.Linear(8, 5, bias_attr=False)", "head.bias", "the port has no such tensor"),
     "a width": ("paddle.nn.Conv2D(3, 8, 3", "paddle.nn.Conv2D(3, 9, 3", "conv.weight", "shape (9, 3, 3, 3), expected (8, 3, 3, 3)"),
     "a missing layer": ("self.pool = paddle.nn.MaxPool2D(2)", "self.pool = lambda x: x", "pool", "MaxPool2d: the port lacks it"),
+    "a missing layer with weights": ("self.head = paddle.nn.Linear(8, 5)", "self.head = lambda x: x", "head", "Linear is missing"),
 }  # fmt: skip
 
 
@@ -72,8 +73,10 @@ def test_what_is_broken_in_it_is_located(case, tmp_path, capsys):
     assert first["location"] == place and words in first["hint"], first
     out = capsys.readouterr().out
     assert f"first divergence: {first['stage']}: {place}: " in out
-    line = int(re.search(r"line to change: \S+\.py:(\d+)$", out, re.M)[1])
-    changed = "def forward" if case == "a missing layer" else after.splitlines()[0]  # where the port would call the layer
+    missing = case.startswith("a missing layer")
+    line = int(re.search(rf"{'add it near' if missing else 'line to change:'} \S+\.py:(\d+)$", out, re.M)[1])
+    beside = {"pool": "self.act = ", "head": "self.pool = "}  # the layer before it is made there
+    changed = beside[place] if missing else after.splitlines()[0]
     assert changed in OWN.replace(before, after).splitlines()[line - 1] and "  next: correct it there" in out
 
 

@@ -375,7 +375,7 @@ def _lines(context: Context, model: Module | None, finding: Finding, known_giver
     """``file.py:12`` of the port, as far as it is known, else ``""``; and the lines of helpers between it and the layer.
 
     For a layer it is where the class above it assigns it, or where a caller gives the setting that is wrong; for a module that has
-    others inside, its own forward.
+    others inside, its own forward; for a layer that is missing, where the layer beside it is made.
     """
     if model is None or finding.known or ":" in finding.location:
         return [""]
@@ -384,9 +384,22 @@ def _lines(context: Context, model: Module | None, finding: Finding, known_giver
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
+    if finding.kind is Kind.LAYER_MISSING and (beside := _beside(context, place)):
+        return [source_line(context.port.framework, model, context.paired.own_path(beside), made=True)]
     made, own = finding.stage in ("structure", "weights", "initialisation"), context.paired.own_path(place)
     lines = [] if made else [f"{shown(file)}:{line}" for file, line in known_givers().lines(own)]
     if not made and (given := known_givers().of(own)) is not None:
         first = f"{shown(given.file)}:{given.node.lineno}"
         return [first, *(line for line in lines if line != first)]
     return lines if len(lines) > 1 else [source_line(context.port.framework, model, own, made=made)]
+
+
+def _beside(context: Context, place: str) -> str:
+    """The reference's path of a layer that the port has in the same module, before a place or else behind it; ``""`` if none."""
+    theirs, paths = context.reference.framework, context.paired.matched.matching.paths
+    parent, _, name = place.rpartition(".")
+    modules = theirs.modules(context.networks.described, every_path=True)
+    names = [child for child, _ in theirs.children(modules[parent])] if parent in modules else []
+    at = names.index(name) if name in names else 0
+    held = [f"{parent}.{one}" if parent else one for one in [*names[:at][::-1], *names[at:]]]
+    return next((one for one in held if one in paths), "")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from alignment.finding import Finding
 from alignment.report.sections import is_sentence
-from alignment.report.table import source_of
+from alignment.report.table import led_by, source_of
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import broken, escape, strip
 
@@ -54,7 +54,8 @@ def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
     others = f"<p>The same at {broken(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
     if len(one.also) > 3:
         others = f"<details><summary>The same at {len(one.also)} more places</summary>{broken(', '.join(one.also))}</details>"
-    where = f" <strong>{'Line to change' if one.kind else 'See'}: {broken(source_of(one))}.</strong>" if one.source else ""
+    lead = led_by(one)
+    where = f" <strong>{lead[0].upper()}{lead[1:]} {broken(source_of(one))}.</strong>" if one.source else ""
     what = broken(one.hint or "no known mistake matches")
     drawn = _strip(one, rows, number == 1)
     return (

@@ -9,6 +9,7 @@ from alignment.compare import Quantity
 from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
 from alignment.finding import OF_LINES, Finding, Localization
+from alignment.kinds import Kind
 from mobilenetv3_common.terminal import verdict as verdict_word
 
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
@@ -205,9 +206,15 @@ def mistakes(localization: Localization) -> list[str]:
 
 def kind_and_source(finding: Finding) -> str:
     """What a mistake is called, the port's own name of its place where that is another, and the line of the port, for people."""
-    known = "line to change:" if finding.kind and finding.stage in OF_LINES else "see"
     own = f", {finding.own} in the port" if finding.own else ""
-    return f"kind: {finding.kind or 'unknown'}{own}" + (f", {known} {source_of(finding)}" if finding.source else "")
+    return f"kind: {finding.kind or 'unknown'}{own}" + (f", {led_by(finding)} {source_of(finding)}" if finding.source else "")
+
+
+def led_by(finding: Finding) -> str:
+    """What is to be done at a finding's line."""
+    if finding.kind is Kind.LAYER_MISSING:
+        return "add it near"
+    return "line to change:" if finding.kind and finding.stage in OF_LINES else "see"
 
 
 def source_of(finding: Finding) -> str:
