@@ -97,7 +97,10 @@ COMPARES = re.compile(r"\balign|\bmnv3 audit|\bbench |scripts/|docs/examples/(?!
 MEASURED = "a measurement; tests/test_benchmark.py runs the tool"
 WHOLE = "make tipc runs the same chain on lite_data"
 # Faults of a step of which another one is injected.
-AGAIN = "batch_norm_eps|no_residual|momentum_inverted|crop_rounded_down|translate_other_way"
+AGAIN = (
+    "batch_norm_eps|no_residual|momentum_inverted|crop_rounded_down|translate_other_way|ties_count_as_right|"
+    "paddles_own_cross_entropy"
+)
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
     r"make (test|test-slow|lint|tipc|docs|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(in_ci=True),
@@ -152,7 +155,7 @@ EXPECTED: dict[str, Run] = {
     rf"python tools/align\.py --inject ({AGAIN})( --steps [1-4])?": Run(
         (r"^first divergence: ",),
         status=1,
-        weekly="tests/test_breakages_1_forward.py and tests/test_breakages_2_data.py inject the same",
+        weekly="tests/test_breakages_1_forward.py to test_breakages_4_loss.py inject the same",
     ),
     r"python tools/align\.py --inject \w+ --steps [56]": Run(
         (r"^first divergence: ",),
@@ -194,7 +197,8 @@ EXPECTED: dict[str, Run] = {
     ),
     **{
         rf"python scripts/0{step}_test_\w+\.py": Run(
-            (PASSED.format(step),), weekly="tests/test_align_command.py runs scripts and steps" if step > 4 else ""
+            (PASSED.format(step),),
+            weekly="tests/test_guides_files.py and test_align_command.py run scripts and steps" if step > 1 else "",
         )
         for step in range(1, 7)
     },
@@ -213,7 +217,7 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python tools/align\.py --ranks 2 --steps 7": Run((PASSED.format(7),), weekly="tests/test_ranks.py compares the same runs"),
     r"python -m alignment bench projects/mobilenetv3/project\.py --ranks 2": Run(
-        (r"^detected (\d+), located exactly \1, right hint \1 of \1",), weekly="make test-slow runs them: tests/test_ranks.py"
+        (r"^detected (\d+), located exactly \1, right hint \1 of \1",), weekly="make test-weekly runs them: tests/test_ranks.py"
     ),
     r"python -m alignment bench projects/mobilenetv3/project\.py --ranks 2 --false-alarms --seeds 20": Run(
         (r"^0 false alarms in 60 runs",), weekly="tests/test_ranks.py runs the sound port from one seed"

@@ -220,7 +220,12 @@ def _as_known(
     back = matching.renaming()
     paired = {own: path for own, path in back.items() if own != path}
     paths, own_paths = (side.modules(model, every_path=True) for side, model in ((theirs, reference), (mine, port)))
-    shown = {o: path if o in back or path not in paths else f"({o})" for o in own_paths for path in (translated(o, back),)}
+    same = {(id(own_paths[own]), id(paths[path])) for own, path in back.items() if own in own_paths and path in paths}
+    shown = {
+        own: path if own in back or path not in paths or (id(module), id(paths[path])) in same else f"({own})"
+        for own, module in own_paths.items()
+        for path in (translated(own, back),)
+    }
     crossed = not fits and any(path == f"({own})" for own, path in shown.items())  # what one side alone has keeps its own name then
     if crossed or all(own == path for own, path in shown.items()):
         return Matched(matching, {}, found, forms, paired, tied)
