@@ -447,16 +447,21 @@ def _eps_of_mode(module: nn.Module, _args: tuple) -> None:
     module.eps = module.eps_in_mode[module.training]  # type: ignore
 
 
+def _is_float64(value: Any) -> bool:
+    """Whether a function is given a tensor in float64; what else a caller may give is for torch to refuse."""
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float64
+
+
 def exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """relu6(x + 3) / 6: the gradient of torch's own kernel has 1/6 in float32 (3e-8 off)."""
-    if input.dtype != torch.float64:
+    if not _is_float64(input):
         return NotImplemented
     return nn.functional.relu6(input + 3.0) / 6.0
 
 
 def exact_celu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> torch.Tensor:
     """alpha * ELU(x / alpha): the gradient of torch's own kernel has 1 / alpha in float32."""
-    if input.dtype != torch.float64:
+    if not _is_float64(input):
         return NotImplemented
     return nn.functional.elu(input / alpha) * alpha
 
@@ -475,8 +480,10 @@ def depthwise_by_taps(
     In float64 torch convolves group by group: on maps of 2x2 this takes ten times as long as the sum over taps, which is the same
     (a test holds it to 1e-14 of torch's own, forward and backward). From 4x4 on torch's own is the faster one.
     """
+    if not _is_float64(input):
+        return NotImplemented
     depthwise = groups > 1 and input.ndim == 4 and groups == input.shape[1] == weight.shape[0] and weight.shape[1] == 1
-    if input.dtype != torch.float64 or not depthwise or bias is not None or isinstance(padding, str):
+    if not depthwise or bias is not None or isinstance(padding, str):
         return NotImplemented
     pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)  # noqa: E731
     stride, padding, dilation = pair(stride), pair(padding), pair(dilation)

@@ -134,8 +134,7 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
         if pair.takes(key):
             return
         takes = False  # it refuses what the port never gives it
-    if pair.takes(key):
-        _learn(pair, key, phase)
+    _learn(pair, key if pair.takes(key) else _around(pair, path), path)
     if takes or form is None:
         form = of_another_form(pair, key, phase, _suspects(pair, path))
     yield from _inside(pair, key, phase, form)
@@ -154,13 +153,21 @@ def _inside(pair: Pair, key: str, phase: str, form: frozenset[str]) -> Iterator[
             yield from _inside(pair, child, phase, of_another_form(pair, child, phase, _suspects(pair, child.split("#")[0])))
 
 
-def _learn(pair: Pair, key: str, phase: str) -> None:
-    """How the port calls what is right inside a call, where the reference calls it otherwise."""
+def _around(pair: Pair, path: str) -> str:
+    """The innermost module around one that the port has and calls alike; the whole model where there is none."""
+    while path := path.rpartition(".")[0]:
+        if path in pair.matching.paths and path in pair.calls and pair.takes(path):
+            return path
+    return ""
+
+
+def _learn(pair: Pair, key: str, inside: str) -> None:
+    """How the port calls what is right directly inside a module, where the reference calls it otherwise; ``key`` is run to see."""
     path, adapters = key.partition("#")[0], pair.matching.adapters
     if path in pair.mended or pair.draws or pair.truth is not None or pair.bare(path):
         return
     first: dict[str, str] = {}
-    for child in _children(pair, path):
+    for child in _children(pair, inside):
         first.setdefault(child.partition("#")[0], child)
     unlike = {
         name: child

@@ -111,12 +111,12 @@ def matched(
         matching, found, fits = laid_out or (matching, found, fits)
     if not fits and live and any(more := _left_over(models, live, matching, found, inputs)):
         without = unknown[0] | more[0], unknown[1] | more[1]
-        left = lacking(matching, found, mine.entries(port), theirs.entries(reference))
+        left, said = lacking(matching, found, mine.entries(port), theirs.entries(reference)), _left_over_notes(models, live, more)
         _hide(models, sides, without, tied)
         other = _match(models, dict(names), sides, inputs, list(links), live)
         if lacking(*other[:2], mine.entries(port), theirs.entries(reference)) < left:
             (matching, found, fits), unknown = other, without
-            matching.notes += _unused_notes(more)
+            matching.notes += said
         else:
             _hide(models, sides, unknown, tied)
     return _as_known(models, sides, matching, found, fits, unknown, tied)
@@ -287,9 +287,10 @@ def _leave_out(framework: Description, model: Module, names: Sequence[str]) -> N
 def _left_over(
     models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link], inputs: Callable[[], tuple]
 ) -> tuple[Forms, Forms]:
-    """Parameters on which no output of their own side depends, under their own names, where the other side lacks such a one.
+    """Parameters on which no output of their own side depends, and constants, under their own names, that the other side lacks.
 
-    They have no counterpart, or one of their shape has none: a pooler may have taken the place of another layer.
+    They have no counterpart, or one of their shape has none: a pooler may have taken the place of another layer. A constant may lie
+    in a frozen layer here, and in an attribute or a buffer of another name there: a wrong one shows in what is computed with it.
     """
     names, named = matching.renaming(), covered(links)
     held: list[dict[tuple, str]] = []
@@ -306,8 +307,17 @@ def _left_over(
         entries = side.entries(model) if alone else []
         lacked = alone | {entry.own for entry in entries if plain(entry.shape) in more}
         unread = unused(side, model, inputs) if lacked else []
-        found.append({own: [] for own in unread if own in lacked})
+        fixed = _fixed(side, model) if alone else set()
+        found.append({own: [] for own in [*(own for own in unread if own in lacked), *sorted(alone & fixed)]})
     return found[0], found[1]
+
+
+def _fixed(side: Description, model: Module) -> set[str]:
+    """Own names of the tensors that no training changes; none of a model for inference alone, where all are frozen."""
+    described = side.described(model)
+    trained = {entry.own for entry, tensor in described if entry.role == "parameter" and side.trainable(tensor)}
+    held = {entry.own for entry, _ in described if not is_statistic(entry.canonical)}
+    return held - trained if trained else set()
 
 
 def _pair_alone(models: tuple[Module, Module], sides: Live, matching: Matching, links: list[Link]) -> bool:
@@ -342,13 +352,20 @@ def _pair_alone(models: tuple[Module, Module], sides: Live, matching: Matching, 
     return found
 
 
-def _unused_notes(left: tuple[Forms, Forms]) -> list[str]:
-    """What is said of parameters on which no output depends."""
+def _left_over_notes(models: tuple[Module, Module], sides: Sides, left: tuple[Forms, Forms]) -> list[str]:
+    """What is said of parameters on which no output depends, and of constants that the other side has no tensor for."""
     notes = []
-    for side, other, own in zip(("port", "reference"), ("reference", "port"), left, strict=True):
-        if own:
-            names = f"{', '.join(list(own)[:3])}{' and others' if len(own) > 3 else ''}"
-            notes.append(f"no output of the {side} depends on {names}, which the {other} lacks")
+    for number, (side, other) in enumerate((("port", "reference"), ("reference", "port"))):
+        fixed = _fixed(sides[number], models[number])
+        for own, words in (
+            (
+                [name for name in left[number] if name not in fixed],
+                f"no output of the {side} depends on {{}}, which the {other} lacks",
+            ),
+            ([name for name in left[number] if name in fixed], f"of the {side}'s constants, {{}} have no tensor in the {other}"),
+        ):
+            if own:
+                notes.append(words.format(f"{', '.join(own[:3])}{' and others' if len(own) > 3 else ''}"))
     return notes
 
 

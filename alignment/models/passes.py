@@ -42,18 +42,26 @@ def _moves(s: Sequencer, own: list[Unit], other: list[Unit], i: int, j: int) -> 
                 move = (count, 1) if number == 0 else (1, count)
                 mark = likeness(own[i], other[j]) + s.given_alike(own[i], other[j])
                 yield 2.0 * (count + 1) + (1.0 if behind else 0.5) + mark, move
+    for wholes, units, number in ((other[j : j + 2], own[i:], 0), (own[i : i + 2], other[j:], 1)):
+        for count in range(2, min(MOST_PARTS, len(units) // 2) + 1 if len(wholes) == 2 else 0):
+            if s.chained(wholes, units[: 2 * count], number):
+                yield 4.0 * (count + 1) + 1.0 + likeness(own[i], other[j]), ((2 * count, 2) if number == 0 else (2, 2 * count))
 
 
 def in_homes(s: Sequencer) -> None:
     """The same again where layers are left over: what has no counterpart may have shifted its neighbours into other modules.
 
-    What is used in another order has one, so where the rest lies says which modules are each other's homes.
+    What is used in another order has one, so where the rest lies says which modules are each other's homes. Where more is left
+    over so, they are none: one side may nest its layers otherwise.
     """
     if any(s.left()):
         elsewhere(s)
-        s.homes = _homes_of(s.found.pairs)
-        s.found = Sequenced()
+        before, left = s.found, sum(map(len, s.left()))
+        s.homes, s.found = _homes_of(before.pairs), Sequenced()
         in_order(s)
+        elsewhere(s)
+        if sum(map(len, s.left())) > left:
+            s.homes, s.found = {}, before
 
 
 def _homes_of(pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:

@@ -106,7 +106,30 @@ class Sequencer:
         known = [one for one in given if one is not None]
         return given[0] is None or (len(known) == len(given) and _of_one(known))
 
+    def chained(self, wholes: Sequence[Unit], parts: Sequence[Unit], number: int) -> list[tuple[Unit, list[Unit]]]:
+        """The parts of a packed layer and of the normalisation behind it, which may stand behind each part; none if it is not so.
+
+        Args:
+            wholes: the packed layer, and the one behind it, which has a number for each channel.
+            parts: as many of each kind, in the order of use.
+            number: the side of the parts.
+        """
+        layer, behind = wholes
+        if behind.rows or behind.part.kind == layer.part.kind or not (layer.leaf and behind.leaf):
+            return []
+        for first in (list(parts[::2]), list(parts[: len(parts) // 2])):
+            rest = [part for part in parts if part not in first]
+            kinds = {part.part.kind for part in first}, {part.part.kind for part in rest}
+            if kinds == ({layer.part.kind}, {behind.part.kind}) and packing(behind, rest)[0] and self.packs(layer, first, number):
+                return [(layer, first), (behind, rest)]
+        return []
+
     def take(self, mine: list[Unit], theirs: list[Unit]) -> None:
+        if len(mine) > 1 and len(theirs) > 1:
+            number = int(len(mine) < len(theirs))
+            for whole, parts in self.chained(*((mine, theirs, 1) if number else (theirs, mine, 0))):
+                self.take(*(([whole], parts) if number else (parts, [whole])))
+            return
         if len(mine) == len(theirs) == 1:
             a, b = mine[0], theirs[0]
             if a.tensors == b.tensors:
@@ -191,6 +214,9 @@ def same_numbers(mine: Unit, theirs: Unit) -> bool:
 def packing(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, ...], tuple[str, ...], bool]] | None, bool]:
     """How one unit holds the weights of several (``solved``), and whether its matrix lies transposed."""
     inside = [entry for part in parts for entry in part.entries]
+    if all(part.tensors.keys() == whole.tensors.keys() for part in parts):  # which is whose is said by the names
+        order = list(map(_last, whole.entries))
+        inside.sort(key=lambda entry: order.index(_last(entry)))
     solution = solved(whole.entries, inside)
     if solution is not None or not whole.columns:
         return solution, False

@@ -306,7 +306,12 @@ class Network:
         """The parameters and floating buffers of a module by name within it, canonical; buffers as every call begins."""
         held = self._parameters(path).items()
         parameters = {name: entry.to_canonical(self.framework.array(tensor)) for name, (entry, tensor) in held}
-        return parameters | {within: self.start[name] for within, name in self.below(path).items()}
+        return parameters | {within: self.began(path, within) for within in self.below(path)}
+
+    def began(self, path: str, within: str) -> np.ndarray:
+        """A floating buffer of a module as every call begins, canonical."""
+        name = self.below(path)[within]
+        return self._named[name][0].to_canonical(self.start[name])
 
     def _parameters(self, path: str) -> dict[str, tuple[Entry, Tensor]]:
         """Of a module, by name within it."""

@@ -218,14 +218,8 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
 
     Where none around it can be compared, or one is wrong besides, more layers must get or give the same in a pass of the port.
     """
-    layers: dict[str, list[int]] = {}
-    for place, link in enumerate(found.links):
-        fewer, more = sorted((link.port, link.reference), key=len)
-        open_order = len(fewer) < len(more) and not (link.added and len(more) == 2) and _stack_of(trial, link) is None
-        if link not in fixed and open_order:
-            layers.setdefault(fewer[0].rpartition(".")[0], []).append(place)
     first: tuple[int, tuple[int, ...]] | None = None
-    for places in layers.values():
+    for places in _packed_layers(trial, [*enumerate(found.links)], fixed):
         links = [found.links[place] for place in places]
         best: tuple[float, list[Link]] = (math.inf, links)
         for own, other in _around(links, containers, trial):
@@ -249,6 +243,24 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
         trial.load_links(best[1])
         for place, link in zip(places, best[1], strict=True):
             found.links[place] = link
+
+
+def _packed_layers(trial: Trial, links: Sequence[tuple[int, Link]], fixed: Sequence[Link]) -> list[list[int]]:
+    """Places of the links of each packed layer; those of a normalisation behind one are its own, as its channels are."""
+    shapes = [{entry.canonical: entry.shape for entry in entries} for entries in trial.entries]
+    layers: dict[str, list[int]] = {}
+    before, parts = "", 0
+    for place, link in links:
+        fewer, more = sorted((link.port, link.reference), key=len)
+        open_order = len(fewer) < len(more) and not (link.added and len(more) == 2) and _stack_of(trial, link) is None
+        if link in fixed or not open_order:
+            continue
+        holder = fewer[0].rpartition(".")[0]
+        vector = len(shapes[fewer is link.reference].get(fewer[0], ())) == 1
+        if holder != before and not (vector and holder not in layers and len(more) == parts and before):
+            before, parts = holder, len(more)
+        layers.setdefault(before, []).append(place)
+    return list(layers.values())
 
 
 def _agreed_form(

@@ -8,6 +8,7 @@ but for a class derived from such a layer that calls its forward and adds to it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +36,7 @@ def mark_rounding(findings: Sequence[Finding], results: Sequence[StepResult]) ->
     """
     unknown = [one for one in findings if not one.known]
     rounded = [one for one in unknown if one.kind is Kind.FLOAT32_CONSTANT]
-    elsewhere = tuple(f".{place}.running_var" for one in findings if one.known and one.kind in VARIANCES for place in one.places)
+    elsewhere = [place for one in findings if one.known and one.kind in VARIANCES for place in one.places]
     alone = len(rounded) == len([one for one in unknown if one.stage != "initialisation"])
     if not alone:
         rounded = [one for one in rounded if one.hint.startswith(UNEXPLAINED)]
@@ -44,11 +45,17 @@ def mark_rounding(findings: Sequence[Finding], results: Sequence[StepResult]) ->
             one.known = True
 
 
-def _fail_by_rounding(results: Sequence[StepResult], elsewhere: tuple[str, ...] = ()) -> bool:
-    """Whether every row that fails does so by rounding; those whose names end so, and those of fresh weights, are left out."""
+def _fail_by_rounding(results: Sequence[StepResult], elsewhere: Collection[str] = ()) -> bool:
+    """Whether every row that fails does so by rounding; variances in these modules, and fresh weights, are left out."""
     rows = [row for result in results for row in result.quantities if not row.passed and not GROUPED.match(row.reason)]
-    rows = [row for row in rows if not row.name.endswith(elsewhere) and not row.name.startswith("initialisation.")]
+    rows = [row for row in rows if not _is_variance(row.name, elsewhere) and not row.name.startswith("initialisation.")]
     return all(row.is_rounding for row in rows) and not any(result.problems for result in results)
+
+
+def _is_variance(row: str, places: Collection[str]) -> bool:
+    """Whether a row is of a running variance in one of some modules, or of a part of one."""
+    path, _, last = row.rpartition(".")
+    return last.partition("[")[0] == "running_var" and any(f".{place}." in f"{path}." for place in places)
 
 
 def pass_rounding(findings: Sequence[Finding], results: Sequence[StepResult], unmendable: Collection[str]) -> None:
@@ -89,9 +96,10 @@ def of_statistics(context: Context, port: Module | None, finding: Finding, own: 
         return False
     ours = _normalisations(context.port.framework, port, own)
     theirs = _normalisations(context.reference.framework, context.networks.described, finding.location)
-    if not ours or not theirs or len(ours) != len(theirs):
+    if not ours or not theirs:
         return False
-    return all(_same(mine, right) for mine, right in zip(ours, theirs, strict=True))
+    pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else itertools.product(ours, theirs)  # one may be several
+    return all(_same(mine, right) for mine, right in pairs)
 
 
 def _normalisations(framework: Framework, model: Module, path: str) -> list[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment import tolerance
+from alignment.frameworks.base import Layer, leaves
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, seen
@@ -48,21 +49,36 @@ class _StatisticsUpdate:
 def _update(s: Subject) -> _StatisticsUpdate | None:
     """The statistic that is wrong; None where the layer has no momentum of its own, or the batch says nothing.
 
-    A part that holds several layers, or an average that takes every batch with the same share, has none to be wrong.
+    An average that takes every batch with the same share has none to be wrong, nor has a buffer of somebody's own.
     """
-    what, momentum = s.blame.what, s.layer.settings.get("momentum")
+    what, (layer, x) = s.blame.what, _normalising(s)
+    momentum = layer.settings.get("momentum")
     if what not in s.blame.theirs.buffers or what not in s.blame.ours.buffers or not momentum:
         return None
     network, momentum = s.pair.reference, float(momentum)
-    start = network.start[network.below(s.path)[what]]
+    start = network.began(s.path, what)
     ours, theirs = s.blame.ours.buffers[what], s.blame.theirs.buffers[what]
     if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
-    batch, x = start + (theirs - start) / momentum, s.input
+    batch = start + (theirs - start) / momentum
     if np.abs(batch - start).max(initial=0) <= tolerance.EXACT_RTOL * np.abs(batch).max(initial=0):  # it says nothing of its share
         return None
     count = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
+    what = what.partition("[")[0]  # without which part of the layer's it is
     return _StatisticsUpdate(what, momentum, start, batch, ours, theirs, count)
+
+
+def _normalising(s: Subject) -> tuple[Layer, np.ndarray | None]:
+    """The reference's layer that holds the statistic, and what it is given.
+
+    It may lie in the module that is to blame: a layer whose channels the port has in several has no counterpart by itself.
+    """
+    network, inside = s.pair.reference, s.blame.what.partition("[")[0].rpartition(".")[0]
+    path = f"{s.path}.{inside}" if s.path and inside else inside or s.path
+    if not inside or path not in network.modules:
+        return s.layer, s.input
+    call = network.given_inside(s.path, s.call, [path]).get(path)
+    return network.framework.layer(network.modules[path]), None if call is None else next(iter(leaves(call.args, np.ndarray)), None)
 
 
 def _observed(s: Subject) -> list[Observed]:
@@ -86,7 +102,7 @@ def never_written(s: Subject) -> Iterator[Hypothesis]:
     what, ours, theirs = s.blame.what, s.blame.ours.buffers, s.blame.theirs.buffers
     if what not in ours or what not in theirs or s.layer.settings.get("momentum") or ours[what].shape != theirs[what].shape:
         return
-    start = s.pair.reference.start[s.pair.reference.below(s.path)[what]]
+    start = s.pair.reference.began(s.path, what)
     if np.array_equal(ours[what], start) and not np.array_equal(theirs[what], start):
         yield seen(Kind.STATISTICS_FROZEN, f"the buffer {what} stays as it was in the port: this statistic is not updated")
 
