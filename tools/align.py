@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the code of this folder, wherever another is installed
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mnv3.align import main

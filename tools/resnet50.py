@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the code of this folder, wherever another is installed
+
 from mobilenetv3_common.as_trained import as_trained, without_trained
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import exit_on_user_error, shown
@@ -26,7 +28,6 @@ from mobilenetv3_common.json_output import add_output_flags, outputs_of, writabl
 from projects.resnet50.config import MODELS, NOT_HERE, PACKAGES, ResNetConfig
 from projects.resnet50.plan import plan
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before tools/, where a file is called as the doctor's package is
 SETTINGS = tuple(name for name in ResNetConfig.__dataclass_fields__ if name not in (*NOT_HERE, "teacher_model"))
 OF_INFER = (
     "framework", "model", "num_classes", "match_classes", "strict_classes", "pretrained", "data_path", "val_share", "seed",
