@@ -212,9 +212,21 @@ def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
             _known(pair, path, what)
             continue
         yield _finding(pair, key, phase)
+        if phase == "backward":
+            _mark_forms(pair, key)
         if not _known(pair, path, what) and not pair.mend(path):
             pair.unmendable.add(path)
             return
+
+
+def _mark_forms(pair: Pair, key: str) -> None:
+    """What gives something else by itself, inside a call whose output is right, differs in form alone, also once that is mended."""
+    path = key.partition("#")[0]
+    if pair.draws or pair.blame(key, "forward").guilty:
+        return
+    for child in (one for one in pair.calls if one.startswith(f"{path}." if path else "") and one != key):
+        if child.partition("#")[0] in pair.matching.paths and pair.blame(child, "forward").in_output:
+            pair.matching.adapters.mark(child.partition("#")[0], made_up_for=True)
 
 
 def _ordered(pair: Pair, path: str, phase: str) -> list[str]:

@@ -51,32 +51,39 @@ def _moves(s: Sequencer, own: list[Unit], other: list[Unit], i: int, j: int) -> 
 def in_homes(s: Sequencer) -> None:
     """The same again where layers are left over: what has no counterpart may have shifted its neighbours into other modules.
 
-    What is used in another order has one, so where the rest lies says which modules are each other's homes. Where more is left
-    over so, they are none: one side may nest its layers otherwise.
+    What is used in another order has one, so where the rest lies says which modules are each other's homes.
     """
     if any(s.left()):
         elsewhere(s)
-        before, left = s.found, sum(map(len, s.left()))
-        s.homes, s.found = _homes_of(before.pairs), Sequenced()
+        s.homes = _homes_of(s.found.pairs)
+        s.found = Sequenced()
         in_order(s)
-        elsewhere(s)
-        if sum(map(len, s.left())) > left:
-            s.homes, s.found = {}, before
 
 
 def _homes_of(pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:
-    """Modules of the port whose layers are, all but a few, those of one module of the reference, and of no larger one."""
+    """Modules of the port whose layers are, all but a few, those of one module of the reference, and of no larger one.
+
+    The few are not all of another module of the reference: then one of the port's holds both.
+    """
     counts: dict[str, Counter[str]] = {}
+    whole: Counter[str] = Counter()
     for mine, theirs in pairs:
+        whole.update(above(theirs.path))
         for path in above(mine.path):
             counts.setdefault(path, Counter()).update(above(theirs.path))
     homes = {}
     for path, found in counts.items():
         total = sum(1 for mine, _ in pairs if mine.path.startswith(f"{path}."))
         smallest = [other for other, count in found.items() if count >= MOST * total]
-        if total >= 3 and smallest:
+        entire = [other for other, count in found.items() if count == whole[other] < MOST * total]
+        if total >= 3 and smallest and not any(_apart(one, smallest) for one in entire):
             homes[path] = max(smallest, key=lambda other: other.count("."))
     return homes
+
+
+def _apart(path: str, others: Iterable[str]) -> bool:
+    """Whether a module lies in none of some others."""
+    return not any(path == other or path.startswith(f"{other}.") for other in others if other)
 
 
 def elsewhere(s: Sequencer) -> None:

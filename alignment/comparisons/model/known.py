@@ -103,9 +103,13 @@ def of_statistics(context: Context, port: Module | None, finding: Finding, own: 
 
 
 def _normalisations(framework: Framework, model: Module, path: str) -> list[Mapping[str, Any]]:
-    """The settings of each batch normalisation at a path or below it; nothing where a class of somebody's own computes one."""
-    found = []
-    for name, module in framework.modules(model, every_path=True).items():
+    """The settings of each batch normalisation at a path or below it; nothing where a class of somebody's own computes one.
+
+    What is no path is the whole model's ``forward``.
+    """
+    found, modules = [], framework.modules(model, every_path=True)
+    path = path if path in modules else ""
+    for name, module in modules.items():
         if not (name == path or f"{name}.".startswith(f"{path}." if path else "")):
             continue
         layer = framework.layer(module)
