@@ -240,6 +240,47 @@ class Net(nn.Layer):
             x = x + block(x)
         return self.fc(x)
 """
+TIED_REF = """
+
+class Half(nn.Module):
+    def __init__(self, embed):
+        super().__init__()
+        self.embed_tokens, self.fc = embed, nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(self.embed_tokens(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Embedding(11, 8)
+        self.encoder, self.decoder = Half(self.shared), Half(self.shared)
+
+    def forward(self, x):
+        return torch.tanh(self.encoder(x)) * 0.5 + self.decoder(x.flip(1))
+"""
+TIED = """
+
+class Half(nn.Layer):
+    def __init__(self, embed):
+        super().__init__()
+        bound = nn.initializer.Uniform(-8 ** -.5, 8 ** -.5)
+        self.embed_tokens, self.fc = embed, nn.Linear(8, 8, bound, bound)
+
+    def forward(self, x):
+        return self.fc(self.embed_tokens(x))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Embedding(11, 8, weight_attr=nn.initializer.Normal())
+        self.encoder, self.decoder = Half(self.shared), Half(self.shared)
+
+    def forward(self, x):
+        return paddle.tanh(self.encoder(x)) * 0.25 + self.decoder(x.flip(1))
+"""
 CONVOLUTIONS_FIRST = (
     "y = [self.left(x), self.right(x)]",
     "a, b = self.left.conv2d(x), self.right.conv2d(x)\n"
@@ -283,6 +324,16 @@ def test_what_is_said_of_layers_in_another_form(case, tmp_path, capsys):
     for one, (kind, place, words) in zip(mistakes, wanted, strict=True):
         assert one["kind"] == (kind or one["kind"]) and one["location"].startswith(place) and words in one["hint"], one
     assert "still fails" not in said and "no output of" not in said, said
+
+
+def test_one_tensor_under_several_names_has_its_gradient_once_where_the_model_is_mended(tmp_path, capsys):
+    (tmp_path / "theirs.py").write_text(HEAD.format(framework="torch") + TIED_REF)
+    (tmp_path / "ours.py").write_text(HEAD.format(framework="paddle") + TIED)
+    np.savez(tmp_path / "ids.npz", x=np.random.default_rng(0).integers(0, 11, (4, 9)))
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/ids.npz")
+    assert main(["audit", *sides, "--report", str(tmp_path / "report")]) == 1
+    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert "* 0.25, expected 0.5" in mistake["hint"] and "still fails" not in capsys.readouterr().out
 
 
 def test_what_an_exact_function_is_given_wrongly_is_for_the_framework_to_refuse():

@@ -56,12 +56,14 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     learned = port.adapters[path].back()
     if learned is None:
         return False
-    packed: dict[int, list[str]] = {}  # tensors of the port, each with the names of the parts that it holds
-    for name in trained:
-        packed.setdefault(id(mine[name][1]), []).append(name)
+    packed: dict[int, dict[Any, str]] = {}  # tensors of the port, each with the names of the parts that it holds
+    for name in trained:  # of several names of one tensor of the reference, one gives the gradient
+        entry, tensor = its[name]
+        packed.setdefault(id(mine[name][1]), {}).setdefault(name if isinstance(entry, Piece) else id(tensor), name)
+    parts = [[*names.values()] for names in packed.values()]
     shared = {name: (mine[name], its[name]) for name in both}
     stock = stock_of(ours, module) if reference.adapters[path].bare and carrying(port, reference, path) is port else None
-    if not ours.supply(module, _supplied((ours, module), (theirs, right), shared, list(packed.values()), learned)):
+    if not ours.supply(module, _supplied((ours, module), (theirs, right), shared, parts, learned)):
         return False
     if stock is not None:
         put_below(ours, module, stock)

@@ -32,6 +32,7 @@ class Sequenced:
     links: list[Link] = field(default_factory=list)
     groups: list[tuple[list[Unit], list[Unit], list[Link]]] = field(default_factory=list)
 
+
 @dataclass
 class Sequencer:
     """Two models while their units are paired, and the score by which the passes (``alignment.models.passes``) pair them.
