@@ -86,6 +86,9 @@ class PlainNetwork:
     def below(self, path):
         return {name: name for name in self.start}
 
+    def began(self, path, within):
+        return self.start[within]
+
     def state_of(self, path):
         return dict(self.modules[path].weights)
 

@@ -69,7 +69,7 @@ def gradients_of(
     lane.train_mode(training)
     known = {entry.canonical: name for name, entry in lane.entries.items()}
     described = [(e, t) for e, t in lane.framework.described(lane.model) if e.role == "parameter"]
-    trained = {known[e.canonical]: (e, t) for e, t in described if lane.framework.trainable(t)}
+    trained = {known.get(e.canonical, e.canonical): (e, t) for e, t in described if lane.framework.trainable(t)}
     kinks: NamedOutputs = {}
     with traced_kinks(lane.framework, lane.model, kinks):
         wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
