@@ -190,6 +190,8 @@ def test_what_raises_is_found_at_its_line(case, small_state, tmp_path):
 def copied_port(tmp_path):
     """A copy of the port's package, which a command takes in its place, and its environment."""
     shutil.copytree(ROOT / "mobilenetv3_paddle", tmp_path / "mobilenetv3_paddle")
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "align.py", tmp_path / "tools")  # a command runs the code of its own folder
     return tmp_path / "mobilenetv3_paddle" / "models" / "mobilenetv3.py", {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
 
@@ -205,7 +207,7 @@ def test_a_port_that_cannot_be_imported_is_said_in_one_line(case, copied_port, t
     before, after, words = IMPORTS[case]
     file, environment = copied_port
     file.write_text(edited((before, after)))
-    run = run_command("tools/align.py", "--steps", "1", "--result-dir", tmp_path / "r", **environment)
+    run = run_command(tmp_path / "tools" / "align.py", "--steps", "1", "--result-dir", tmp_path / "r", **environment)
     assert run.returncode == 1 and run.stdout == ""
     line = 1 + next((number for number, text in enumerate(file.read_text().splitlines()) if text == after), 0)
     place = "__init__.py:" if case == "a missing name" else f"mobilenetv3.py:{line}: "
@@ -218,7 +220,7 @@ def test_a_constructor_that_raises_ends_with_its_line(copied_port, tmp_path):
     before, after, function, words, _ = RAISING["a constructor"]
     file, environment = copied_port
     file.write_text(edited((before, after)))
-    run = run_command("tools/align.py", "--steps", "1,6", "--result-dir", tmp_path / "r", **environment)
+    run = run_command(tmp_path / "tools" / "align.py", "--steps", "1,6", "--result-dir", tmp_path / "r", **environment)
     assert run.returncode == 1 and run.stderr == "" and "Traceback" not in run.stdout, run.stdout + run.stderr
     line = 1 + file.read_text().splitlines().index(after.rstrip())
     place = f"mobilenetv3_paddle/models/mobilenetv3.py:{line} in {function}"
@@ -236,7 +238,7 @@ def test_a_command_finds_a_mistake_with_weights_of_the_reference(copied_port, tm
         check(broken)
         assert all(np.array_equal(broken.material.weights.state[key], value) for key, value in whole_state.items())
     flags = ("--steps", "1,4", "--weights", tmp_path / "w.pdparams", "--result-dir", tmp_path / "r")
-    run = run_command("tools/align.py", *flags, **environment)
+    run = run_command(tmp_path / "tools" / "align.py", *flags, **environment)
     assert run.returncode == 1 and "Traceback" not in run.stdout + run.stderr, run.stdout + run.stderr
     assert "first divergence: structure: features.1.block.1: the layer SqueezeExcitation is missing in the port" in run.stdout
     report = json.loads((tmp_path / "r" / "alignment.json").read_text())
