@@ -22,7 +22,7 @@ FOLDER = ROOT / "tests/forms"
 # What is changed in the port's source -> kind, first place, all of the words that name it.
 MISTAKES = {
     "an activation in each block": ("nn.ReLU6()", "nn.Hardswish()", "activation", "blocks.0.act", "computes Hardswish"),
-    "a shortcut": ("(False, True, True)", "(False, True, False)", "residual_missing", "blocks.2", "is missing after blocks.2.out"),
+    "a shortcut": ("(False, True, True)", "(False, True, False)", "no_residual", "blocks.2", "is missing after blocks.2.out"),
     "inside a block's forward": ("return x + y", "return x + 0.5 * y", "call_extra", "Net.forward", "ours.py:16: * 0.5"),
 }
 
