@@ -7,6 +7,8 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
+from types import SimpleNamespace
 from unittest.mock import ANY
 
 import numpy as np
@@ -22,8 +24,9 @@ from alignment.comparisons.loss.losses import ModelLoss
 from alignment.comparisons.model import forward
 from alignment.comparisons.result import StepResult
 from alignment.record import load_arrays, load_record, save_record
+from alignment.report import table
 from alignment.report.diff_log import diff_log, mean_difference
-from alignment.report.kept import SAME, Kept, kept_of, without_steps
+from alignment.report.kept import SAME, Kept, kept_of, sources, without_steps
 from mobilenetv3_common.errors import UserError
 from projects.mobilenetv3.project import PROJECT
 from tests.conftest import ROOT, run_command
@@ -156,6 +159,14 @@ def test_scripts_one_after_another_leave_all_their_results(tmp_path, monkeypatch
     said = script(3, "metric")[2]
     assert "class weights" in said["coverage"]["covered"], "what a kept step covered is covered, as when it ran"
     assert said["rests_on"] == ["metric", "loss"]
+    assert "was run before" not in (tmp_path / "report.html").read_text() and len(said["sources"]) == 2
+    written = tmp_path / "alignment.json"
+    written.write_text(re.sub(r'("mobilenetv3_paddle/__init__.py": )"\w+"', r'\1"of before"', written.read_text()))
+    _, steps, said, shown = script(3, "metric")
+    told = f"step 4 loss was run before {steps[4]['changed_since'][0]} was changed: run it again (--steps 4)"
+    assert (
+        told in shown and "step 4 loss was run before" in (tmp_path / "report.html").read_text() and "changed_since" not in steps[3]
+    )
     status, again, _, _ = script(4, "loss", "--seed", "1")
     assert status == 0 and sorted(again) == [4], "a run with other flags keeps nothing"
     status, _, said, shown = script(3, "metric")
@@ -178,6 +189,34 @@ def test_a_kept_step_that_failed_is_still_told(tmp_path):
     (tmp_path / "alignment.json").write_text("[]")
     assert kept_of(tmp_path, now, {3}) == Kept()
     assert without_steps(["--steps", "3", "--seed", "1", "--steps=4", "--keep"]) == ["--seed", "1"]
+
+
+def test_a_kept_step_says_that_it_is_older_than_the_source(tmp_path, monkeypatch):
+    def kept():
+        return kept_of(tmp_path, now, {3}).results[0]
+
+    monkeypatch.chdir(tmp_path)
+    held = {"step": 4, "name": "loss", "not_run": None, "seconds": 1.0, "covers": [], "evidence": {}, "problems": [],
+            "quantities": [Quantity("loss", [1]).as_json()]}  # fmt: skip
+    files = [tmp_path / name for name in ("loss.py", "model.py")]
+    for file in files:
+        file.write_text("rate = 1\n")
+        monkeypatch.setitem(sys.modules, f"held_{file.stem}", SimpleNamespace(__file__=str(file)))
+    assert not any(name.startswith(("alignment", "numpy")) or "site-packages" in name for name in sources())
+    now = {name: name for name in SAME} | {"date": "d", "steps": [held], "sources": {"d": sources()}}
+    (tmp_path / "alignment.json").write_text(json.dumps(now))
+    context = SimpleNamespace(titles=lambda: ("Paddle", "PyTorch"), model="net", recipe=None, recipe_name="")
+    assert {"loss.py", "model.py"} <= set(sources()) and kept().changed == [] and not table.not_run([kept()])
+    assert table.verdict(context, [kept()], [4]) == "The Paddle net is the PyTorch net."
+    files[0].write_text("rate = 2\n")
+    assert table.not_run([kept()]) == ["step 4 loss was run before loss.py was changed: run it again (--steps 4)"]
+    said = table.verdict(context, [kept()], [4])
+    assert said == "Passed, as far as step(s) 4 (older than the source) can tell; run the older ones again."
+    files[1].unlink()
+    assert "before loss.py and 1 other file were changed" in table.not_run([kept()])[0]
+    files[0].write_text("rate = 1\n")
+    files[1].write_text("rate = 1\n")
+    assert kept().changed == [], "put back as it was: what the step says holds"
 
 
 def step(name="loss", **arrays):

@@ -51,6 +51,7 @@ class StepResult:
         stored: whether ``compared`` alone says what is wrong: it was measured elsewhere, or the values show the tensor.
         seconds: wall time.
         kept: when it was run, where it is an earlier run's, whose records and log are in their files already; empty otherwise.
+        changed: source files that were changed since then: what the step says is of the source before.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
         called: public functions of the port that other processes of the step ran, ``module.Class.function``.
         witnessed: of which of these a value from outside both sides was held against the port (``alignment.witness``).
@@ -75,6 +76,7 @@ class StepResult:
     called: list[str] = field(default_factory=list)
     witnessed: list[str] = field(default_factory=list)
     kept: str = ""
+    changed: list[str] = field(default_factory=list)
 
     @property
     def ran(self) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
+import sysconfig
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
 
+INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
 SAME = ("project", "model", "port", "reference", "weights", "recipe", "device", "versions", "flags")
 
 
@@ -33,6 +37,12 @@ class Kept:
         return sorted([*results, *self.results], key=lambda result: result.step)
 
     @property
+    def sources(self) -> dict[str, dict[str, str]]:
+        """The source files of its steps with their digests, by the date of a run."""
+        held = self.content.get("sources", {})
+        return {result.kept: held[result.kept] for result in self.results if result.kept in held}
+
+    @property
     def functions(self) -> set[str]:
         """The port's functions that its steps ran."""
         return set(self.content.get("coverage", {}).get("functions_run", ()))
@@ -50,6 +60,27 @@ def without_steps(flags: Sequence[str]) -> list[str]:
     return [flag for i, flag in enumerate(made) if flag != "--steps" and made[i - 1 : i] != ["--steps"]]
 
 
+def sources() -> dict[str, str]:
+    """The source files that this process loaded, with a digest each; not those of Python, of installed packages, of the engine."""
+    others = {Path(sysconfig.get_path(name)).resolve() for name in INSTALLED} | {Path(__file__).resolve().parents[1]}
+    files = {Path(name).resolve() for module in list(sys.modules.values()) if (name := getattr(module, "__file__", None))}
+    own = [file for file in files if file.suffix == ".py" and not others & set(file.parents)]
+    return {_named(file): digest for file in sorted(own) if (digest := _digest(file))}
+
+
+def _named(file: Path) -> str:
+    here = Path.cwd().resolve()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+
+
+def _digest(file: Path) -> str:
+    """Of a file's content; empty where it cannot be read."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
 def kept_of(folder: Path, now: Mapping[str, Any], steps: Collection[int]) -> Kept:
     """The steps that a folder's alignment.json has besides those that were run, where it is of the same models and flags.
 
@@ -60,7 +91,10 @@ def kept_of(folder: Path, now: Mapping[str, Any], steps: Collection[int]) -> Kep
     """
     try:
         content = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
-        earlier = [_result(step, content["date"]) for step in content["steps"] if step["step"] not in steps and not step["not_run"]]
+        dates = content["sources"].items() if "sources" in content else ()
+        changed = {date: [file for file, was in held.items() if _digest(Path(file)) != was] for date, held in dates}
+        others = [step for step in content["steps"] if step["step"] not in steps and not step["not_run"]]
+        earlier = [_result(step, date := step.get("date") or content["date"], changed.get(date, [])) for step in others]
         differing = [name for name in SAME if content.get(name) != now[name]]
     except (OSError, ValueError, KeyError, TypeError):
         return Kept()  # none, or no longer what a run left
@@ -72,7 +106,7 @@ def kept_of(folder: Path, now: Mapping[str, Any], steps: Collection[int]) -> Kep
     return Kept(earlier, content)
 
 
-def _result(step: Mapping[str, Any], date: str) -> StepResult:
+def _result(step: Mapping[str, Any], date: str, changed: list[str]) -> StepResult:
     named = {"paddle_error": "port_error", "ref_error": "reference_error"}
     known = {one.name for one in fields(Quantity)}
     rows = [{named.get(name, name): value for name, value in row.items()} for row in step["quantities"]]
@@ -85,5 +119,6 @@ def _result(step: Mapping[str, Any], date: str) -> StepResult:
         seconds=step["seconds"],
         covers=step["covers"],
         witnessed=step.get("witnessed", []),
-        kept=step.get("date") or date,
+        kept=date,
+        changed=changed,
     )

@@ -17,7 +17,7 @@ from alignment.record import save_record
 from alignment.report import page
 from alignment.report.diff_log import diff_log
 from alignment.report.environment import commit, machine, versions
-from alignment.report.kept import Kept, without_steps
+from alignment.report.kept import Kept, sources, without_steps
 from alignment.report.sections import Sections
 from alignment.report.table import passed, verdict
 from mobilenetv3_common.files import atomic_open
@@ -77,6 +77,7 @@ def summary(
 def _step(result: StepResult) -> dict[str, Any]:
     return {
         **({"date": result.kept} if result.kept else {}),
+        **({"changed_since": result.changed} if result.changed else {}),
         "step": result.step,
         "name": result.name,
         "passed": result.passed if result.ran else None,
@@ -152,8 +153,8 @@ def write_results(
     made = provenance(command)
     with atomic_open(directory / "alignment.json", "w") as file:
         said = summary(context, results, localization, covered, made, flags)
-        if kept is not None and localization.first is None:
-            said |= kept.failure
+        if kept is not None:
+            said |= {"sources": kept.sources | {made["date"]: sources()}} | (kept.failure if localization.first is None else {})
         json.dump(said | sections.as_json() if sections else said, file, indent=1, allow_nan=True)
         file.write("\n")
     if sections is not None:

@@ -10,6 +10,7 @@ from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
 from alignment.finding import OF_LINES, Finding, Localization
 from alignment.kinds import Kind
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.terminal import verdict as verdict_word
 
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
@@ -103,7 +104,7 @@ def _two_lines(heading: str) -> tuple[str, str]:
 
 
 def not_run(results: Sequence[StepResult]) -> list[str]:
-    """One line for each step that was not run, or only in part: every reason once."""
+    """One line for each step that was not run, or only in part, every reason once; and for each that is older than the source."""
     said: dict[int, tuple[str, list[str]]] = {}
     for result in results:
         name, reasons = said.setdefault(result.step, (result.name, []))
@@ -116,7 +117,16 @@ def not_run(results: Sequence[StepResult]) -> list[str]:
         f"step {step} {name}{', in part not run' if step in ran else ': not run'}: {'; '.join(reasons)}"
         for step, (name, reasons) in said.items()
         if reasons
-    ]
+    ] + [before for result in results if (before := older(result))]
+
+
+def older(result: StepResult) -> str:
+    """That a step of an earlier run is older than the source, and what to do; empty where it is not."""
+    if not result.changed:
+        return ""
+    first, *more = result.changed
+    files = f"{first} and {counted(len(more), 'other file')} were" if more else f"{first} was"
+    return f"step {result.step} {result.name} was run before {files} changed: run it again (--steps {result.step})"
 
 
 def _guide_verdict(result: StepResult, headline: float, threshold: float) -> str:
@@ -165,18 +175,20 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
         return f"The {port} {model} is not the {reference} {model}."
     ran = list(dict.fromkeys(result.step for result in results if result.ran and result.step))
     recipe = f", trained by {context.recipe_name}" if context.recipe is not None else ""
-    if ran == list(every) and not any(result.not_run for result in results):
+    if ran == list(every) and not any(result.not_run or result.changed for result in results):
         return f"The {port} {model} is the {reference} {model}{recipe}."
-    return f"Passed{recipe}, as far as {steps_in_words(results)} can tell; the others were not run."
+    rest = "run the older ones again" if any(map(older, results)) else "the others were not run"
+    return f"Passed{recipe}, as far as {steps_in_words(results)} can tell; {rest}."
 
 
 def steps_in_words(results: Sequence[StepResult]) -> str:
-    """The steps that a verdict rests on: ``step(s) 1, 5 (in part)``."""
-    parts: dict[int, bool] = {}
+    """The steps that a verdict rests on: ``step(s) 1, 5 (in part), 6 (older than the source)``."""
+    parts: dict[int, str] = {}
     for result in results:
         if result.ran:
-            parts[result.step] = parts.get(result.step, False) or bool(result.not_run)
-    return f"step(s) {', '.join(f'{step} (in part)' if part else str(step) for step, part in parts.items())}"
+            part = " (older than the source)" if result.changed else " (in part)" if result.not_run else ""
+            parts[result.step] = parts.get(result.step) or part
+    return f"step(s) {', '.join(f'{step}{part}' for step, part in parts.items())}"
 
 
 def notes(context: Context, audited: bool) -> list[str]:
