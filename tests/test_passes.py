@@ -100,12 +100,29 @@ LAYERS = {
     "other_width": ([conv("a"), conv("b", 8), conv("c")], [conv("x"), conv("y", 9), conv("z")], {"a": "x", "b": "y", "c": "z"}, []),
     "light": ([conv("a"), unit("act", "relu")], [conv("x"), unit("gelu", "gelu")], {"a": "x", "act": "gelu"}, []),
 }
+ADDED, IDLE = [unit("add", "added"), unit("act", "relu")], [unit("relu", "relu"), unit("idle", "identity")]
+# Layers without weights of the port and of the reference, and the pairs that are expected.
+LIGHT = {
+    "an identity behind an activation": (ADDED, IDLE, {"act": "relu"}),
+    "the same in the port": (IDLE, ADDED, {"relu": "act"}),
+    "an activation that is an identity": ([unit("act", "identity")], [unit("relu", "relu")], {"act": "relu"}),
+    "the second of two": ([unit("act", "relu"), unit("idle", "identity")], [unit("relu", "relu"), unit("gelu", "gelu")], {
+        "act": "relu", "idle": "gelu"}),
+    "identities on both sides": (IDLE, [unit("gelu", "gelu"), unit("none", "identity")], {"relu": "gelu", "idle": "none"}),
+}  # fmt: skip
 
 
 def of_layers(name, among):
     own, other, _, _ = LAYERS[name]
     found = paired_layers(own, other, (GIVEN, GIVEN), among)
     return {mine.path: theirs.path for mine, theirs in found.pairs}, found.links
+
+
+@pytest.mark.parametrize("case", LIGHT)
+def test_an_identity_stands_for_an_activation_only_where_none_beside_it_does(case):
+    own, other, wanted = LIGHT[case]
+    found = paired_layers([conv("a"), *own, conv("b")], [conv("a"), *other, conv("b")], (GIVEN, GIVEN))
+    assert {mine.path: theirs.path for mine, theirs in found.pairs if not mine.entries} == wanted
 
 
 X, Y, Z = (4, 3), (5, 6), (7, 8)

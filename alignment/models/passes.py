@@ -256,8 +256,8 @@ def light(s: Sequencer) -> None:
             if not unit.entries and id(unit) not in taken:
                 between[side].setdefault(gaps[id(unit)], []).append(unit)
     for gap in between[1]:
-        if len(between[0].get(gap, [])) != len(between[1][gap]):  # what gives its input back stands for nothing
-            for units_between in between:
+        if len(between[0].get(gap, [])) != len(between[1][gap]) or _shifted(between[0][gap], between[1][gap]):
+            for units_between in between:  # what gives its input back stands for nothing
                 units_between[gap] = [unit for unit in units_between.get(gap, []) if unit.part.kind != "identity"]
     for gap, theirs in between[1].items():
         mine = between[0].get(gap, [])
@@ -309,6 +309,15 @@ def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
     if plain(a.shape) == plain(b.shape):
         return [False]
     return [True] if (layers or one.own or another.own) and len(a.shape) == 2 and a.shape[::-1] == b.shape else []
+
+
+def _shifted(mine: Sequence[Unit], theirs: Sequence[Unit]) -> bool:
+    """Whether an identity stands against a layer that has one of its kind beside: it is one more, and stands for no other."""
+    pairs = [(a.part.kind, b.part.kind) for a, b in zip(mine, theirs, strict=True) if a.part.kind != b.part.kind]
+    return any(
+        pair[number] == "identity" and any(pair[1 - number] == other[number] for other in pairs)
+        for pair in pairs for number in (0, 1)
+    )  # fmt: skip
 
 
 def _family(unit: Unit) -> str:
