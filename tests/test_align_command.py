@@ -21,6 +21,7 @@ from alignment.record import load_record
 from alignment.repair.regions import named_in_source
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import write_state
+from mobilenetv3_paddle.train import optimizer
 from tests.conftest import LARGE, SMALL, run_command
 from tools.align import main
 
@@ -231,6 +232,25 @@ def test_a_fault_is_injected_and_found(tmp_path, capfd):
 )
 def test_what_a_finding_names_is_looked_up_in_the_part_that_is_wrong(stage, place, line, context):
     assert re.fullmatch(line, named_in_source(context(), Finding(stage, place, Kind.UNKNOWN, "")))
+
+
+def test_a_setting_that_is_passed_otherwise_is_found_at_its_line(tmp_path, monkeypatch, context):
+    wrong = Finding("update", "optimizer.rmsprop", Kind.MOMENTUM, "momentum and alpha (rho) are swapped")
+    file = Path(optimizer.__file__)
+    assert (
+        named_in_source(context(), wrong) != f"mobilenetv3_paddle/train/optimizer.py:{line_of(file, 'momentum=config.momentum,')}"
+    )
+    text = file.read_text().replace("alpha=config.alpha,", "alpha=config.momentum,")
+    changed = tmp_path / "optimizer.py"
+    changed.write_text(text.replace("        momentum=config.momentum,\n", "        momentum=config.alpha,\n"))
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read(changed if self == file else self))
+    line = line_of(changed, "alpha=config.momentum,")
+    assert named_in_source(context(), wrong) == f"mobilenetv3_paddle/train/optimizer.py:{line}"
+
+
+def line_of(file, text):
+    return next(number for number, line in enumerate(file.read_text().splitlines(), start=1) if line.strip() == text)
 
 
 def test_localize_makes_the_table_of_a_sound_port(tmp_path, capsys):

@@ -75,15 +75,28 @@ def named_in_source(context: Context, finding: Finding) -> str:
     whole = Path(file).resolve()
     inside = whole.parent if whole.name == "__init__.py" else whole
     search = _Regions(context, finding, lambda one: one == inside or inside in one.parents)  # shared code has such names, too
-    first = next(search.by_name(), None)
-    if first is not None:
-        return f"{shown(first.source.file)}:{first.function.lineno}"  # type: ignore[attr-defined]
+    named = list(search.by_name())
+    if named:
+        first, line = next(((one, line) for one in named if (line := _set_otherwise(one))), (named[0], 0))
+        return f"{shown(first.source.file)}:{line or first.function.lineno}"  # type: ignore[attr-defined]
     packages = {name for source in map(search.source, search.files) if source for name in _packages_imported(source)}
     shared = {path for name, path in _loaded() if name in packages - _packages_of_reference(context)}
     name, *_ = re.findall(r"[\w.]+", finding.location) or [""]
     mention = [one for one in sorted(shared) if name.rpartition(".")[2] in one.read_text(encoding="utf-8")]
     found = [f"{shown(one)}:{line}" for one in mention for line in _defined(PortFile.of(one), name)]
     return found[0] if len(found) == 1 else ""
+
+
+def _set_otherwise(region: Region) -> int:
+    """The line of the first argument that the finding names and to which the reference's function passes something else; or 0."""
+    ours, *others = (
+        {n.arg: n.value for n in ast.walk(one) if isinstance(n, ast.keyword) and n.arg} for one in (region.function, *region.theirs)
+    )
+    for name, value in ours.items():
+        right = [ast.unparse(theirs[name]) for theirs in others if name in theirs]
+        if right and ast.unparse(value) not in right and re.search(rf"\b{name}\b", region.words):
+            return value.lineno
+    return 0
 
 
 def _packages_imported(source: PortFile) -> Iterator[str]:

@@ -337,6 +337,21 @@ def momentum(form: Form, *_: Any) -> Hypotheses:
 
 
 @OPTIMIZER
+def momentum_in_another_place(form: Form, *_: Any) -> Hypotheses:
+    """Settings passed to the wrong argument, which shows where their values differ."""
+    c = form.config
+    if c.name != "rmsprop":
+        return
+    yield from _set(form, Kind.MOMENTUM, "momentum and alpha (rho) are swapped", momentum=c.alpha, alpha=c.momentum)
+    words = f"alpha's value is passed as momentum: {c.alpha:.4g}, expected {c.momentum:.4g}"
+    yield from _set(form, Kind.MOMENTUM, words, momentum=c.alpha)
+    words = f"the momentum's value is passed as alpha (rho): {c.momentum:.4g}, expected {c.alpha:.4g}"
+    yield from _set(form, Kind.ALPHA, words, alpha=c.momentum)
+    words = "momentum is 0, and its value is passed as alpha (rho)"
+    yield from _set(form, Kind.MOMENTUM_MISSING, words, alpha=c.momentum, momentum=0.0)
+
+
+@OPTIMIZER
 def rate_in_buffer(form: Form, *_: Any) -> Hypotheses:
     if form.config.name in ("sgd", "rmsprop"):
         words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"
