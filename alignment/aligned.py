@@ -312,9 +312,10 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.remarks.append(f"{names} differed at first only by the differences below; the table compares without them")
         if again[-1].name == "updates":
             again[-1] = _updates(corrected)
-        if decoded := _decoded(corrected, again):
+        as_built = corrected.but(mended=()) if all(one.known for one in found.every) else corrected
+        if decoded := _decoded(as_built, again):
             again += decoded
-            found.first = locate(corrected, again, with_table=False).first
+            found.first = locate(as_built, again, with_table=False).first
     what = _wrong(corrected, failed[0]) if failed else ""
     if what and found.every:  # else nothing was put right
         how = UNFIT if what.startswith(f"{Unfit.__name__}: ") else f"still fails: {what}"

@@ -350,19 +350,19 @@ def by_name(recorder: Recorder, names: Sequence[tuple[Any, str]], model: Module,
                 put(owner, name, value, property(recorded(recorder, value.fget, name)))  # type: ignore[arg-type]
             elif isinstance(value, FUNCTIONS):
                 new = recorded(recorder, value, name)
-                versions[id(value)] = versions[id(getattr(value, "exact_version_of", value))] = new
+                versions[_own_id(value)] = new
                 put(owner, name, value, new)
         owners = {id(owner) for owner, _ in names}
         for module, name in _holding(root, versions):
-            if id(module) not in owners and id(value := getattr(module, name, None)) in versions:
-                put(module, name, value, versions[id(value)])
+            if id(module) not in owners and (own := _own_id(value := getattr(module, name, None))) in versions:
+                put(module, name, value, versions[own])
         modules = recorder.framework.modules(model).values() if isinstance(model, recorder.framework.module_type) else ()
         for owner in modules:
             for name, value in list(vars(owner).items()):
-                if type(value) in FUNCTIONS and id(value) in versions:
-                    put(owner, name, value, versions[id(value)])
-                elif type(value) is partial and id(value.func) in versions:
-                    put(owner, name, value, partial(versions[id(value.func)], *value.args, **value.keywords))
+                if type(value) in FUNCTIONS and _own_id(value) in versions:
+                    put(owner, name, value, versions[_own_id(value)])
+                elif type(value) is partial and _own_id(value.func) in versions:
+                    put(owner, name, value, partial(versions[_own_id(value.func)], *value.args, **value.keywords))
         yield
     finally:
         for owner, name, value in reversed(before):
@@ -372,6 +372,11 @@ def by_name(recorder: Recorder, names: Sequence[tuple[Any, str]], model: Module,
 def recorded(recorder: Recorder, function: Callable, name: str) -> Callable:
     """The function, whose calls are noted."""
     return lambda *args, **kwargs: recorder.run(function, name, args, kwargs)
+
+
+def _own_id(function: Any) -> int:
+    """``id`` of a function, or of the one that an exact version stands for."""
+    return id(vars(function).get("exact_version_of", function) if type(function) is FunctionType else function)
 
 
 _looked_at: dict[str, weakref.WeakSet] = {}
@@ -387,6 +392,6 @@ def _holding(root: str, versions: Mapping[int, Any]) -> Iterator[tuple[Any, str]
         seen.add(module)
         file = getattr(module, "__file__", None) or ""
         if file.endswith(".py") and not file.startswith((root, OWN_FOLDER)):
-            own = [name for name, value in list(vars(module).items()) if id(value) in versions]
+            own = [name for name, value in list(vars(module).items()) if _own_id(value) in versions]
             held += [(weakref.ref(module), name) for name in own]
     return ((found, name) for reference, name in held if (found := reference()) is not None)

@@ -11,9 +11,10 @@ from typing import Any
 
 from alignment.frameworks._exact import Replaced
 
-MADE = ("zeros", "ones", "full", "empty", "eye", "arange", "linspace", "zeros_like", "ones_like", "full_like", "to_tensor")
-OF_TENSOR = ("astype", "cast")
-ADDED = ("cumsum", "sum", "prod")  # with a type of their result
+MADE = ("zeros", "ones", "full", "empty", "eye", "arange", "linspace", "logspace", "to_tensor", "as_tensor", "asarray")
+LIKE = ("zeros_like", "ones_like", "full_like", "empty_like")
+OF_TENSOR = ("astype", "cast", "to", "new_zeros", "new_ones", "new_full", "new_empty")
+TYPED = ("cumsum", "sum", "nansum", "prod", "cumprod", "mean", "logcumsumexp", "softmax")  # with a type of their result
 
 
 def widened(paddle: Any) -> list[Replaced]:
@@ -21,8 +22,13 @@ def widened(paddle: Any) -> list[Replaced]:
 
     They do so while float64 is the default type.
     """
-    functions = [(paddle, name) for name in (*MADE, "cast", *ADDED)] + [(paddle.Tensor, name) for name in (*OF_TENSOR, *ADDED)]
-    return [(owner, name, _wide(paddle, STOCK.setdefault((owner, name), getattr(owner, name)))) for owner, name in functions]
+    functions = [
+        *((paddle, name) for name in (*MADE, *LIKE, "cast", *TYPED)),
+        *((paddle.Tensor, name) for name in (*OF_TENSOR, *TYPED)),
+        (paddle.nn.functional, "softmax"),
+    ]
+    wide = [(owner, name, _wide(paddle, STOCK.setdefault((owner, name), getattr(owner, name)))) for owner, name in functions]
+    return [*wide, (paddle.Tensor, "float", lambda tensor: tensor.astype("float32"))]
 
 
 STOCK: dict[tuple[Any, str], Callable] = {}  # as they are outside exact mode
@@ -30,14 +36,15 @@ STOCK: dict[tuple[Any, str], Callable] = {}  # as they are outside exact mode
 
 def _wide(paddle: Any, original: Callable) -> Callable:
     def computed(*args: Any, **kwargs: Any) -> Any:
-        narrow = [value for value in (*args, *kwargs.values()) if _is_float32(paddle, value)]
+        narrow = [value for value in (*args, *kwargs.values()) if is_float32(paddle, value)]
         if not narrow or paddle.get_default_dtype() != "float64":
             return NotImplemented
-        wide = lambda value: "float64" if _is_float32(paddle, value) else value  # noqa: E731
+        wide = lambda value: "float64" if is_float32(paddle, value) else value  # noqa: E731
         return original(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
 
     return computed
 
 
-def _is_float32(paddle: Any, value: Any) -> bool:
+def is_float32(paddle: Any, value: Any) -> bool:
+    """Whether an argument names the type that is float64 in exact mode."""
     return value is paddle.float32 or (isinstance(value, str) and value in ("float32", "paddle.float32"))

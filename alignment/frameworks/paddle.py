@@ -30,7 +30,7 @@ from alignment.frameworks._paddle_draws import drawing
 from alignment.frameworks._paddle_initialisers import loaded_next
 from alignment.frameworks._paddle_norms import exact_norms, put_activations_behind, run_alone, with_given_eps
 from alignment.frameworks._paddle_resampling import resampling
-from alignment.frameworks._paddle_widening import widened
+from alignment.frameworks._paddle_widening import is_float32, widened
 from alignment.frameworks._settings import PADDLE, SLOPES_OF_PADDLE, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
@@ -475,7 +475,7 @@ def exact_log_softmax(x: paddle.Tensor, axis: int = -1, dtype: Any = None, name:
     """x less the logarithm of the sum of exp(x); the stock kernel gives nothing below -64 on a CPU."""
     return (
         NotImplemented
-        if x.dtype != paddle.float64 or x.ndim == 0 or dtype is not None
+        if x.dtype != paddle.float64 or x.ndim == 0 or not (dtype is None or is_float32(paddle, dtype))
         else x - paddle.logsumexp(x, axis, keepdim=True)
     )
 

@@ -39,8 +39,8 @@ def _finite(array: np.ndarray) -> np.ndarray:
 class _Values:
     """Arrays that can be found by what they hold."""
 
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self.arrays = arrays
+    def __init__(self, arrays: Sequence[np.ndarray], rtol: float) -> None:
+        self.arrays, self.rtol = arrays, rtol
         self._by_size: dict[int, list[int]] = defaultdict(list)
         for number, array in enumerate(arrays):
             self._by_size[array.size].append(number)
@@ -50,21 +50,22 @@ class _Values:
         """Numbers of the arrays with equal values."""
         if array.size == 0:
             return []
-        mark, room = _mark(array)
-        return [n for n in self._by_size[array.size] if abs(self._mark(n) - mark) <= room and equal(self.arrays[n], array)]
+        mark, room = _mark(array, self.rtol)
+        near = [n for n in self._by_size[array.size] if abs(self._mark(n) - mark) <= room]
+        return [n for n in near if equal(self.arrays[n], array, self.rtol)]
 
     def _mark(self, number: int) -> float:
         if number not in self._marks:
-            self._marks[number] = _mark(self.arrays[number])[0]
+            self._marks[number] = _mark(self.arrays[number], self.rtol)[0]
         return self._marks[number]
 
 
-def _mark(array: np.ndarray) -> tuple[float, float]:
+def _mark(array: np.ndarray, rtol: float) -> tuple[float, float]:
     """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
     values, factors = _finite(array), np.random.default_rng(array.size).standard_normal(array.size)
     with np.errstate(over="ignore", invalid="ignore"):  # a mask may hold the smallest number that there is
         size, mark = float(np.linalg.norm(values)), float(values @ factors)
-    return mark, 10 * tolerance.OPERATION_RTOL * size * float(np.linalg.norm(factors)) + tolerance.TINY
+    return mark, 10 * rtol * size * float(np.linalg.norm(factors)) + tolerance.TINY
 
 
 @dataclass
@@ -147,9 +148,11 @@ def main(operation: Operation) -> list[int]:
     return operation.outputs if operation.name in ("split", "unbind") else operation.outputs[:1]
 
 
-def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = ()) -> PairedCalls:
+def aligned(
+    ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: float = tolerance.OPERATION_RTOL
+) -> PairedCalls:
     """Find the values of the two passes that are equal, where the axes of the port's may stand in some other orders."""
-    there = _Values(theirs.values)
+    there = _Values(theirs.values, rtol)
     made = {value for one in ours.operations for value in one.outputs} | set(ours.given)
     exact: list[set[int]] = []
     flat: list[set[int]] = []

@@ -105,8 +105,9 @@ def randomised_state(
 
 
 def _amplified(state: State, factor: float) -> State:
-    """The state with larger matrices: a network that scales its linear layers down hardly depends on its input otherwise."""
-    return {name: array * factor if array.ndim == 2 and array.dtype.kind == "f" else array for name, array in state.items()}
+    """The state with larger matrices and gains: a network that scales its layers down hardly depends on its input otherwise."""
+    larger = {name for name, array in state.items() if array.dtype.kind == "f" and (array.ndim == 2 or _is_gain(name, array))}
+    return {name: array * factor if name in larger else array for name, array in state.items()}
 
 
 def _random_parameters(framework: Framework, network: Module, rng: np.random.Generator, kept: State | None = None) -> State:
@@ -168,6 +169,8 @@ def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.n
     shape = like.shape
     if like.dtype.kind != "f":
         return like
+    if _is_gain(name, like):
+        return (like * rng.uniform(0.5, 1.5, shape)).astype(np.float32)
     if len(shape) > 2:  # convolution: He normal over fan_out
         return rng.normal(0, (2 / (shape[0] * np.prod(shape[2:]))) ** 0.5, shape).astype(np.float32)
     if len(shape) == 2:
@@ -180,6 +183,12 @@ def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.n
         own if np.isfinite(own) and own != 1 else 0.0
     )  # a number that a source gives it decides where it works, as a threshold does
     return rng.normal(own, 0.2 * max(abs(own), 1), shape).astype(np.float32)
+
+
+def _is_gain(name: str, array: np.ndarray) -> bool:
+    """Whether a tensor has a positive number for each channel, which differ: what a hand-written weight norm keeps besides."""
+    vector = array.size > 1 and max(array.shape, default=0) == array.size and array.dtype.kind == "f"
+    return vector and name.rpartition(".")[2] not in ("weight", "bias") and bool((array > 0).all() and (array != array.flat[0]).any())
 
 
 class _Pictures(NamedTuple):
@@ -237,7 +246,13 @@ class _Final:
 
     def noted(self, framework: Framework, network: Module) -> list[Handle]:
         """Hooks that note it in the passes to come."""
-        layers = {p: m for p, m in framework.modules(network).items() if framework.layer(m).kind in ("linear", "conv")}
+        matrices = {entry.canonical for entry in framework.entries(network) if len(entry.shape) > 1}
+        layers = {
+            path: module
+            for path, module in framework.modules(network).items()
+            if (kind := framework.layer(module).kind) in ("linear", "conv")
+            or (kind != "embedding" and f"{path}.weight" in matrices and not framework.children(module))  # a class derived from one
+        }
         wanted = {self.path: layers[self.path]} if self.path in layers else layers
 
         def keeper(path: str) -> Callable:
@@ -251,7 +266,9 @@ class _Final:
     def scaled(self, framework: Framework, state: State) -> State:
         """Its weight and bias under which its output has standard deviation 1; nothing where no such layer was called."""
         spread = 0.0 if self.output is None else float(framework.array(self.output).std())
-        names = [name for name in (f"{self.path}.weight", f"{self.path}.bias") if name in state]
+        held = [name for name in state if name.rpartition(".")[0] == self.path]
+        gains = [name for name in held if _is_gain(name, state[name])]  # of a weight that is normalised
+        names = [name for name in held if name in (gains or [f"{self.path}.weight"]) or name == f"{self.path}.bias"]
         return {name: state[name] / spread for name in names} if spread > 0 else {}
 
 

@@ -10,7 +10,7 @@ keeps: rates by torch's float32 ``linspace`` beside NumPy's float64 one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +70,7 @@ def _constants(framework: Framework, model: Module) -> Iterator[tuple[str, dict[
 def share(framework: Framework, port: Module, constants: Constants) -> list[str]:
     """Give the port's tables and numbers the reference's values where float32's rounding alone tells the two apart.
 
-    A side may hold in one table, one behind another on its first axis, what the other holds in several.
+    A side may hold in one table, one behind another on its first axis, what the other holds in several, and each number twice.
 
     Args:
         framework, port: whose tables are changed, in place.
@@ -81,7 +81,8 @@ def share(framework: Framework, port: Module, constants: Constants) -> list[str]
     """
     _share_numbers(framework, port, constants.numbers)
     whole = [array for arrays in constants.tables.values() for array in arrays.values()]
-    known = [*whole, *(part for array in whole if array.ndim > 1 and len(array) <= MOST_PARTS for part in array)]
+    whole += [part for array in whole if array.ndim > 1 and len(array) <= MOST_PARTS for part in array]
+    known = [*whole, *(half for array in whole for half, _ in _halves(array))]
     changed = []
     for path, tensors in _constants(framework, port):
         for name, tensor in tensors.items():
@@ -123,10 +124,25 @@ def _right(mine: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray | None:
     """The reference's values of a table; None where one of them differs by more than rounding."""
     alike = (array.reshape(mine.shape) for array in known if plain(array.shape) == plain(mine.shape))
     found = next((array for array in alike if _rounded(mine, array)), None)
+    if found is None:
+        shorter = ((_right(half, known), twice) for half, twice in _halves(mine))
+        found = next((twice(half).astype(mine.dtype) for half, twice in shorter if half is not None), None)
     if found is None and mine.ndim > 1 and len(mine) <= MOST_PARTS:
         parts = [_right(part, known) for part in mine]
         found = None if any(part is None for part in parts) else np.stack(parts).astype(mine.dtype)  # type: ignore[arg-type]
     return found
+
+
+def _halves(table: np.ndarray) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
+    """A table that holds each number of its last axis twice, with each once, and what makes it of that: rotary positions."""
+    size = table.shape[-1] if table.ndim else 0
+    if size and size % 2 == 0 and table.dtype.kind == "f":
+        for half, twice in (
+            (table[..., : size // 2], lambda one: np.concatenate([one, one], axis=-1)),
+            (table[..., ::2], lambda one: np.repeat(one, 2, axis=-1)),
+        ):
+            if np.array_equal(twice(half), table, equal_nan=True):
+                yield half, twice
 
 
 def _rounded(mine: np.ndarray, right: np.ndarray) -> bool:

@@ -46,7 +46,15 @@ def mistakes(s: Subject) -> list[Proposal]:
         return []
     if s.blame.what in s.blame.theirs.buffers:
         return []  # all that is wrong is a statistic, so that no call gives anything else
-    return _search(s).found() or _with_other_weights(s)
+    return _search(s).found() or _with_other_weights(s) or _with_rounded_constants(s)
+
+
+def _with_rounded_constants(s: Subject) -> list[Proposal]:
+    """The same where a right table or constant of the port is one rounding of float32 from the reference's, beside the mistake."""
+    if s.blame.own < tolerance.BESIDE_ROUNDING:
+        return []
+    loose = _search(s, tolerance.FLOAT32_CONSTANT)
+    return loose.found() if loose.first() != _search(s).first() else []
 
 
 def _with_other_weights(s: Subject) -> list[Proposal]:
@@ -66,14 +74,14 @@ def parting(s: Subject) -> Proposal | None:
     """Where a module's own forward leaves the reference's, where no hypothesis says how: the call, and what it is for."""
     if s.pair.truth is not None or s.phase != "forward" or not s.blame.in_output or not s.blame.theirs.outputs:
         return None
-    return _search(s).parting()
+    return _search(s, tolerance.OPERATION_RTOL if s.blame.own < tolerance.BESIDE_ROUNDING else tolerance.FLOAT32_CONSTANT).parting()
 
 
-def _search(s: Subject) -> _Search:
+def _search(s: Subject, rtol: float = tolerance.OPERATION_RTOL) -> _Search:
     """The search of a module, where those inside are opened that give several outputs and are right in the first alone."""
-    search = _Search(s)
+    search = _Search(s, rtol=rtol)
     while (inside := search.partly_right()) is not None:
-        search = _Search(s, search.opened | {inside})
+        search = _Search(s, search.opened | {inside}, rtol)
     return search
 
 
@@ -83,10 +91,11 @@ class _Search:
     Args:
         s: the module.
         opened: modules inside whose own calls are looked at, and not the module's as one.
+        rtol: within which two values are the same.
     """
 
-    def __init__(self, s: Subject, opened: frozenset[str] = frozenset()) -> None:
-        self.s, self.opened = s, opened
+    def __init__(self, s: Subject, opened: frozenset[str] = frozenset(), rtol: float = tolerance.OPERATION_RTOL) -> None:
+        self.s, self.opened, self.rtol = s, opened, rtol
         adapters = s.pair.matching.adapters
         other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
         both = set(s.pair.port.modules) & set(s.pair.reference.modules)
@@ -129,7 +138,7 @@ class _Search:
         ours = None if self.s.blame.own < tolerance.FLOAT32_CONSTANT else self._traced({})
         alike: dict[str, Proposal] = {}  # the same mistake in several lines
         most = max(RUNS, self.runs + RUNS // 2)
-        pair = None if ours is None else aligned(ours, self.theirs, self.orders)
+        pair = None if ours is None else aligned(ours, self.theirs, self.orders, self.rtol)
         for proposal in itertools.chain(inserted(pair, several=True), segments(pair)) if pair is not None else ():
             several = [proposal]
             if proposal.certain:
@@ -154,10 +163,10 @@ class _Search:
         ours, theirs = (side.answer(s.path, call) for side in (s.pair.port, s.pair.reference))
         if ours.error or theirs.error:
             return []
-        other = _Search(replace(s, call=call, blame=replace(s.blame, ours=ours, theirs=theirs), _probes={}), self.opened)
+        other = _Search(replace(s, call=call, blame=replace(s.blame, ours=ours, theirs=theirs), _probes={}), self.opened, self.rtol)
         if other.theirs.error:
             return []
-        made = replayed([Rerun(one.theirs, one._traced, one._right) for one in (self, other)], self.orders)
+        made = replayed([Rerun(one.theirs, one._traced, one._right) for one in (self, other)], self.orders, self.rtol)
         return [] if made is None else [made]
 
     def parting(self) -> Proposal | None:
@@ -165,18 +174,24 @@ class _Search:
         ours = None if self.theirs.error else self._traced({})
         if ours is None:
             return None
-        pair, roles = aligned(ours, self.theirs, self.orders), Roles(ours)
+        pair, roles = aligned(ours, self.theirs, self.orders, self.rtol), Roles(ours)
         for one in pair.candidates():
             following = roles.below(one.outputs, frozenset(other.name for other in ours.operations))
             if not any(user.outputs and not pair.diverges(user) and pair.other_numbers(one) for user, _ in following):
                 return self._told(Proposal(Kind.UNKNOWN, f"from {in_full(one)} on", one, {}))
         return None
 
+    def first(self) -> int | None:
+        """The number of the first suspected call; None for none."""
+        ours = None if self.theirs.error else self._before
+        found = None if ours is None else next(aligned(ours, self.theirs, self.orders, self.rtol).candidates(), None)
+        return None if found is None else found.number
+
     def partly_right(self) -> str | None:
         """The first module inside that gets what the reference's does, and gives a further output that is nowhere there."""
         if self.theirs.error or self._before is None:
             return None
-        pair = aligned(self._before, self.theirs, self.orders)
+        pair = aligned(self._before, self.theirs, self.orders, self.rtol)
         for one in (one for one in pair.ours.operations if pair.known(one) and one.name.removeprefix("call ") in self.among):
             others = [value for value in one.outputs[1:] if not pair.flat[value] and pair.ours.values[value].size]
             users = [user for user in pair.ours.operations if set(others) & set(user.inputs)]
@@ -227,7 +242,7 @@ class _Search:
             ours = self._traced(fixes)
             if ours is None or (not made and self._right(ours)):
                 return []
-            pair = aligned(ours, self.theirs, self.orders)
+            pair = aligned(ours, self.theirs, self.orders, self.rtol)
             whole, part = self._next(pair, fixes, layouts)
             if whole is not None:
                 return self._needed([*made, whole])
@@ -252,7 +267,7 @@ class _Search:
         """Whether all that is computed from a mended call is the reference's again, but for the same mistake that is made there."""
         again = next((one for one in trace.operations if one.number == proposal.operation.number), None)
         following = [one for one in trace.operations if again and set(again.outputs) & set(one.inputs) and one is not again]
-        pair = aligned(trace, self.theirs, self.orders)
+        pair = aligned(trace, self.theirs, self.orders, self.rtol)
         apart = [one for one in following if pair.other_numbers(one)]
         lacks = proposal.kind is Kind.CALL_MISSING
         again_so = (lacks and any(other.words == proposal.words for other in proposals(pair, one)) for one in apart)
@@ -274,7 +289,7 @@ class _Search:
                 trace = self._traced({**fixes, **proposal.changes})
                 if trace is None:
                     continue
-                if not _gives(trace, proposal, self.orders):
+                if not _gives(trace, proposal, self.orders, self.rtol):
                     continue
                 if self._right(trace):
                     return proposal, None
@@ -328,7 +343,7 @@ class _Search:
             if made.dtype.kind != "f":
                 if not np.array_equal(made, right):
                     return False
-            elif not close(made, right, tolerance.SAME) and not equal(made, right):
+            elif not close(made, right, max(tolerance.SAME, self.rtol)) and not equal(made, right, self.rtol):
                 return False
             elif (
                 number < len(before)
@@ -368,7 +383,7 @@ def _in_shape(array: np.ndarray, shape: tuple[int, ...], orders: Sequence[Order]
     return next((other for other in turned(array, back) if other.shape == shape), array)
 
 
-def _gives(trace: Trace, proposal: Proposal, orders: Sequence[Order]) -> bool:
+def _gives(trace: Trace, proposal: Proposal, orders: Sequence[Order], rtol: float) -> bool:
     """Whether the changed call gives what the reference's gives; always so where its output was put there."""
     change = proposal.changes.get(proposal.operation.number)
     if not (isinstance(change, Mapping) or callable(change)) or not proposal.right:
@@ -377,6 +392,6 @@ def _gives(trace: Trace, proposal: Proposal, orders: Sequence[Order]) -> bool:
     if again is None or not again.outputs:
         return False
     return all(
-        any(plain(made.shape) == plain(right.shape) and equal(made, right) for made in turned(trace.values[value], orders))
+        any(plain(made.shape) == plain(right.shape) and equal(made, right, rtol) for made in turned(trace.values[value], orders))
         for value, right in zip(again.outputs, proposal.right, strict=False)
     )

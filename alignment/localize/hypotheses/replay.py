@@ -61,10 +61,10 @@ class Rerun:
     right: Callable[[Trace], bool]
 
 
-def replayed(cases: Sequence[Rerun], orders: Sequence[Order]) -> Proposal | None:
+def replayed(cases: Sequence[Rerun], orders: Sequence[Order], rtol: float) -> Proposal | None:
     """The first change under which the port gives the reference's values in every case; None where there are fewer than two."""
     passes, start = [case.traced({}) for case in cases], time.process_time()
-    pairs = [aligned(ours, case.theirs, orders) for ours, case in zip(passes, cases, strict=True) if ours is not None]
+    pairs = [aligned(ours, case.theirs, orders, rtol) for ours, case in zip(passes, cases, strict=True) if ours is not None]
     if not 1 < len(pairs) == len(cases):
         return None
     others: list[dict[tuple[int, str], Proposal]] = []
