@@ -41,8 +41,10 @@ def run_step(number: int, context: Context) -> StepResult:
     result = listen(context, number, guarded(number, lambda: step(context)))
     if context.precision and not result.failed:
         result = guarded(number, lambda: low_precision.add(context, result))
-    if result.lacking and number in BY_WEIGHTS and not context.material.weights.calibrated:
-        result.blind = f"{context.material.weights.name}: {result.problems[0].rpartition(': ')[0]}"
+    if result.lacking and number in BY_WEIGHTS:
+        weights = context.material.weights
+        cure = "give --weights of a trained model" if weights.calibrated else "so it is under fresh weights: calibrate, or use --calibrate"
+        result.blind = f"{weights.name}: {result.problems[0].rpartition(': ')[0]}; {cure}"
     result.seconds = time.perf_counter() - start
     return result
 

@@ -41,7 +41,7 @@ class StepResult:
         evidence: what shows that there was something to compare.
         problems: evidence that is missing; any makes the step fail.
         lacking: how many of the problems are evidence that is missing.
-        blind: which evidence the weights that were given do not leave; empty where they do, and with calibrated ones.
+        blind: which evidence the weights do not leave, and what to do then; empty where they do.
         not_run: why the step, or a part of it, was not run; it then proves nothing of that.
         records: arrays of the port and of the reference for the two record files: what the guide's example has.
         further: the same of cases that the guide's example does not have, for two files of their own.
@@ -147,7 +147,7 @@ class Enough(Exception):
 def nothing_real(results: Sequence[StepResult]) -> str:
     """One line for a person, where weights that were given make comparisons say nothing; empty where they do not."""
     words = next((result.blind for result in results if result.blind), "")
-    return f"nothing real to compare here: {words}; so it is under fresh weights: calibrate, or use --calibrate" if words else ""
+    return f"nothing real to compare here: {words}" if words else ""
 
 
 def only_nothing_real(results: Sequence[StepResult]) -> bool:

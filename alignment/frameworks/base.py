@@ -60,6 +60,7 @@ class Framework(Description):
         suffixes: of weights files in its own form.
         scaler: ``"scale"``, ``"growth"``, ``"backoff"``, ``"interval"``, ``"count"`` -> their names in a loss scaler's state.
         computing: the method of a module that computes, which a module's author writes.
+        repeating: kinds of recurrent cells that return their output beside their state, of which it is a part.
         rank_variable: the environment variable in which its launcher tells a process its number.
         device: ``"cpu"`` or ``"gpu"``.
         low: precision of ``call`` and ``vjp``; None for that of the tensors.
@@ -70,6 +71,7 @@ class Framework(Description):
     suffixes: ClassVar[tuple[str, ...]]
     scaler: ClassVar[Mapping[str, str]] = {}
     computing: ClassVar[str] = "forward"
+    repeating: ClassVar[frozenset[str]] = frozenset()
     rank_variable: ClassVar[str] = ""
     device: str = "cpu"
     low: Low | None = None

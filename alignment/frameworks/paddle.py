@@ -77,6 +77,7 @@ class Paddle(Taped):
     scaler: ClassVar[Mapping[str, str]] = {
         "scale": "scale", "growth": "incr_ratio", "backoff": "decr_ratio", "interval": "incr_every_n_steps", "count": "incr_count",
     }  # fmt: skip
+    repeating = frozenset({"lstmcell", "grucell", "simplernncell"})
     rank_variable = "PADDLE_TRAINER_ID"
     convention = AttentionForm(_attention.PADDLE)
     layout = Layout(statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), flat=frozenset({"layernorm"}))

@@ -24,7 +24,7 @@ from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state, write_state
 
-VERSION = 3  # raise it when calibration changes, so that kept files are made anew
+VERSION = 4  # raise it when calibration changes, so that kept files are made anew
 FAKE_SAMPLES = 32
 FEW_SAMPLES = 8  # of large pictures: each has many values a channel
 AMPLIFIED = (4, 16, 64, 256)  # matrices where the outputs hardly depend on the input
@@ -187,8 +187,10 @@ def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.n
 
 def _is_gain(name: str, array: np.ndarray) -> bool:
     """Whether a tensor has a positive number for each channel, which differ: what a hand-written weight norm keeps besides."""
-    vector = array.size > 1 and max(array.shape, default=0) == array.size and array.dtype.kind == "f"
-    return vector and name.rpartition(".")[2] not in ("weight", "bias") and bool((array > 0).all() and (array != array.flat[0]).any())
+    if array.dtype.kind != "f" or max(array.shape, default=0) != array.size or name.rpartition(".")[2] in ("weight", "bias"):
+        return False
+    one_channel = array.ndim > 2 and array.size == 1
+    return bool(array.size and (array > 0).all() and (one_channel or (array != array.flat[0]).any()))
 
 
 class _Pictures(NamedTuple):
