@@ -218,8 +218,8 @@ EPS_SUMMATION = 1e-14
 # Relative L2 in float64 of a layer whose kernel rounds a constant to float32: up to 5e-7 was seen.
 FLOAT32_CONSTANT = 1e-6
 
-# A difference above this is a mistake beside which tables that are one rounding of float32 apart explain nothing: what they make of a
-# module's output is below 1e-5.
+# A difference above this is a mistake beside which tables that are one rounding of float32 apart explain nothing: what they make of
+# a module's output is below 1e-5.
 BESIDE_ROUNDING = 1e-4
 
 # Gradients of micro-batches in float64, whose kernels round constants to float32; a tensor that is zero but for rounding is judged

@@ -43,7 +43,11 @@ def run_step(number: int, context: Context) -> StepResult:
         result = guarded(number, lambda: low_precision.add(context, result))
     if result.lacking and number in BY_WEIGHTS:
         weights = context.material.weights
-        cure = "give --weights of a trained model" if weights.calibrated else "so it is under fresh weights: calibrate, or use --calibrate"
+        cure = (
+            "give --weights of a trained model"
+            if weights.calibrated
+            else "so it is under fresh weights: calibrate, or use --calibrate"
+        )
         result.blind = f"{weights.name}: {result.problems[0].rpartition(': ')[0]}; {cure}"
     result.seconds = time.perf_counter() - start
     return result

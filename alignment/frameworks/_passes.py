@@ -124,7 +124,9 @@ def mapped(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
         return function(value)
     if isinstance(value, (tuple, list)):
         made = [mapped(part, kind, function) for part in value]
-        return type(value)._make(made) if hasattr(value, "_make") else type(value)(made)  # what a packed sequence checks is left out
+        return (
+            type(value)._make(made) if hasattr(value, "_make") else type(value)(made)
+        )  # what a packed sequence checks is left out
     if type(value) in (dict, Keywords):
         return type(value)({key: mapped(part, kind, function) for key, part in value.items()})
     if not leaves(value, kind):

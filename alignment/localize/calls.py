@@ -28,7 +28,10 @@ def equal(a: np.ndarray, b: np.ndarray, rtol: float = tolerance.OPERATION_RTOL) 
     x, y = _finite(a), _finite(b)
     some = np.abs(y[y != 0])
     scale = float(np.median(some)) if some.size else 0.0
-    return bool((np.abs(x - y) <= rtol * np.abs(y) + rtol * tolerance.OPERATION_ATOL / tolerance.OPERATION_RTOL * scale).all())
+    share = (
+        tolerance.OPERATION_ATOL / tolerance.OPERATION_RTOL if rtol <= tolerance.OPERATION_RTOL else 1
+    )  # sums of what was rounded
+    return bool((np.abs(x - y) <= rtol * np.abs(y) + rtol * share * scale).all())
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
@@ -78,6 +81,7 @@ class PairedCalls:
         flat: the same, where the shape may differ; of a weight, where it may lie transposed.
         held: numbers of the reference's values that the port has, in the same shape -> of the port's.
         orders: in which the axes of the port's arrays may stand otherwise.
+        rtol: within which two values are equal.
     """
 
     ours: Trace
@@ -86,10 +90,12 @@ class PairedCalls:
     flat: list[set[int]]
     held: dict[int, list[int]]
     orders: Sequence[Order] = ()
+    rtol: float = tolerance.OPERATION_RTOL
 
-    def known(self, operation: Operation) -> bool:
-        """Whether all that a call of the port got is among the reference's values."""
-        return all(self.flat[value] for value in operation.inputs)
+    def known(self, operation: Operation, tables: bool = False) -> bool:
+        """Whether all that a call of the port got is among the reference's values; with ``tables`` also what no call has made."""
+        made = set(self.ours.given) | {value for one in self.ours.operations for value in one.outputs} if tables else set()
+        return all(self.flat[value] or (tables and value not in made) for value in operation.inputs)
 
     def diverges(self, operation: Operation) -> bool:
         """Whether a call of the port gave something that the reference has nowhere, or raised."""
@@ -103,14 +109,22 @@ class PairedCalls:
         """Whether a value of the port is one of the reference."""
         return theirs in self.flat[ours]
 
-    def candidates(self) -> Iterator[Operation]:
+    def in_any_order(self, value: int) -> bool:
+        """Whether the reference has the numbers of a value of the port's, in whatever order."""
+        array = self.ours.values[value]
+        alike = [other for other in self.theirs.values if other.size == array.size and other.dtype.kind == array.dtype.kind]
+        return any(equal(np.sort(array, axis=None), np.sort(other, axis=None), self.rtol) for other in alike)
+
+    def candidates(self, tables: bool = False) -> Iterator[Operation]:
         """The port's calls whose inputs agree, and whose output occurs nowhere in the reference, in order.
+
+        With ``tables`` a table that the port alone holds agrees, too.
 
         Those that give the reference's numbers with other axes of size 1 come last; one is none where all that is computed from
         it is the reference's again.
         """
         healing: dict[int, bool] = {}
-        suspects = [one for one in self.ours.operations if one.file and self.known(one) and self.diverges(one)]
+        suspects = [one for one in self.ours.operations if one.file and self.known(one, tables) and self.diverges(one)]
         yield from (one for one in suspects if self.other_numbers(one))
         yield from (one for one in suspects if not self.other_numbers(one) and not self._heals(one, healing))
 
@@ -148,9 +162,7 @@ def main(operation: Operation) -> list[int]:
     return operation.outputs if operation.name in ("split", "unbind") else operation.outputs[:1]
 
 
-def aligned(
-    ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: float = tolerance.OPERATION_RTOL
-) -> PairedCalls:
+def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: float = tolerance.OPERATION_RTOL) -> PairedCalls:
     """Find the values of the two passes that are equal, where the axes of the port's may stand in some other orders."""
     there = _Values(theirs.values, rtol)
     made = {value for one in ours.operations for value in one.outputs} | set(ours.given)
@@ -169,7 +181,7 @@ def aligned(
             found = there.like(array.T)
         exact.append(same)
         flat.append(set(found))
-    return PairedCalls(ours, theirs, exact, flat, dict(held), orders)
+    return PairedCalls(ours, theirs, exact, flat, dict(held), orders, rtol)
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

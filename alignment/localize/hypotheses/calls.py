@@ -175,11 +175,42 @@ class _Search:
         if ours is None:
             return None
         pair, roles = aligned(ours, self.theirs, self.orders, self.rtol), Roles(ours)
-        for one in pair.candidates():
-            following = roles.below(one.outputs, frozenset(other.name for other in ours.operations))
-            if not any(user.outputs and not pair.diverges(user) and pair.other_numbers(one) for user, _ in following):
+        for one in pair.candidates(tables=True):
+            following = [user for user, _ in roles.below(one.outputs, frozenset(other.name for other in ours.operations))]
+            moved = bool(one.outputs) and ours.values[one.outputs[0]].dtype.kind == "f" and pair.in_any_order(one.outputs[0])
+            again = pair.other_numbers(one) and any(user.outputs and not pair.diverges(user) for user in following)
+            if again or (not moved and any(self._recurs(pair, user) for user in following)):
+                continue
+            if (
+                one.outputs
+                and ours.values[one.outputs[0]].dtype.kind != "f"
+                and (other := self._first_number(pair, roles)) not in (None, one)
+            ):
+                one = one if other in following else other  # positions or a mask, and another call is wrong before they are used
+            if one is not None:
                 return self._told(Proposal(Kind.UNKNOWN, f"from {in_full(one)} on", one, {}))
         return None
+
+    def _first_number(self, pair: PairedCalls, roles: Roles) -> Operation | None:
+        """The first call whose numbers, and all made of them, the reference has nowhere in any order, and has what it is given."""
+        floating = lambda value: (
+            pair.ours.values[value].dtype.kind == "f" and pair.ours.values[value].size > 1 and np.ptp(pair.ours.values[value])
+        )  # noqa: E731
+        had = lambda values: all(pair.flat[value] or pair.in_any_order(value) for value in filter(floating, values))  # noqa: E731
+        made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
+        every = frozenset(one.name for one in pair.ours.operations)
+        for one in pair.ours.operations:
+            given = [value for value in one.inputs if value in made]
+            if one.file and any(map(floating, given)) and any(map(floating, one.outputs)) and had(given) and not had(one.outputs):
+                if not any(self._recurs(pair, user) for user, _ in roles.below(one.outputs, every)):
+                    return one
+        return None
+
+    def _recurs(self, pair: PairedCalls, user: Operation) -> bool:
+        """Whether the reference has what a call computes, laid out otherwise."""
+        arrays = {value: pair.ours.values[value] for value in user.outputs}
+        values = [value for value, array in arrays.items() if array.dtype.kind == "f" and array.size and np.ptp(array)]
+        return user.name not in LAYOUT and any(map(pair.in_any_order, values))
 
     def first(self) -> int | None:
         """The number of the first suspected call; None for none."""

@@ -1,4 +1,4 @@
-"""A recurrent cell that returns its output beside its state, of which it is a part, where the other side's returns the state alone."""
+"""A recurrent cell that returns its output beside its state, where the other side's returns the state alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RepeatedState(CallAdapter):
 
 @dataclass(frozen=True)
 class _InPlace(CallAdapter):
-    """A cell of the reference's in the place of the port's; ``added``: whether the port's is the one that returns the output, too."""
+    """A cell of the reference's in the place of the port's; ``added``: whether the port's returns the output, too."""
 
     added: bool
 

@@ -1,0 +1,262 @@
+"""Cells, packed sequences, weight norm by hand, tables of half the size, casts: sound ports pass, and what is wrong is named."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from alignment.cli import main
+from alignment.frameworks.base import leaves, mapped
+from alignment.models.calibration import random_values
+
+HEAD = """
+import math
+import numpy as np
+import {framework}
+from {framework} import nn
+from {framework}.nn import functional as F
+"""
+
+CELLS_REF = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bridge = nn.ModuleList([nn.Linear(4, 5), nn.Linear(4, 5)])
+        self.cell, self.second = nn.LSTMCell(4, 5), nn.GRUCell(5, 5)
+
+    def forward(self, x):
+        state = tuple(F.relu(layer(x[:, 0])) for layer in self.bridge)
+        outs, other = [], torch.zeros_like(state[0])
+        for x_t in x.unbind(1):
+            state = self.cell(x_t, state)
+            other = self.second(state[0], other)
+            outs.append(other)
+        return torch.stack(outs, 1)
+"""
+CELLS = """
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.h, self.c = nn.Linear(4, 5), nn.Linear(4, 5)
+        self.cell, self.second = nn.LSTMCell(4, 5), nn.GRUCell(5, 5)
+
+    def forward(self, x):
+        h = F.relu(self.h(x[:, 0]))
+        c = F.relu(self.c(x[:, 0]))
+        outs, other = [], paddle.zeros_like(h)
+        for x_t in x.unbind(1):
+            _, (h, c) = self.cell(x_t, (h, c))
+            _, other = self.second(h, other)
+            outs.append(other)
+        return paddle.stack(outs, 1)
+"""
+PACKED_REF = """from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(6, 5, batch_first=True)
+        self.norm = nn.LayerNorm(5, eps=1e-3)
+
+    def forward(self, x):
+        lengths = torch.arange(x.shape[0]) % 9 + 1
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, _ = self.rnn(packed)
+        return self.norm(pad_packed_sequence(out, batch_first=True, total_length=x.size(1))[0])
+"""
+PACKED = """
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(6, 5)
+        self.norm = nn.LayerNorm(5, epsilon=1e-3)
+
+    def forward(self, x):
+        return self.norm(self.rnn(x, sequence_length=paddle.arange(x.shape[0]) % 9 + 1)[0])
+"""
+NORM_REF = """
+
+class WNConv(nn.Conv1d):
+    def __init__(self, i, o, k):
+        super().__init__(i, o, k, padding=k // 2)
+        self.g = nn.Parameter(self.weight.detach().flatten(1).norm(dim=1).view(-1, 1, 1))
+
+    def forward(self, x):
+        norm = self.weight.flatten(1).norm(dim=1).view(-1, 1, 1)
+        return F.conv1d(x, self.g * self.weight / norm, self.bias, 1, self.padding)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.ModuleList([WNConv(8, 8, 3) for _ in range(4)]), WNConv(8, 1, 7)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = F.leaky_relu(layer(x), 0.1)
+        return self.head(x)
+"""
+NORM = """
+
+class WNConv(nn.Conv1D):
+    def __init__(self, i, o, k):
+        start = nn.initializer.Uniform(-((i * k) ** -0.5), (i * k) ** -0.5)
+        super().__init__(i, o, k, padding=k // 2, weight_attr=start, bias_attr=start)
+        self.g = self.create_parameter([o, 1, 1])
+        self.g.set_value(self.weight.flatten(1).norm(axis=1).reshape([-1, 1, 1]))
+
+    def forward(self, x):
+        norm = self.weight.flatten(1).norm(axis=1).reshape([-1, 1, 1])
+        return F.conv1d(x, self.g * self.weight / norm, self.bias, 1, self._padding)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.LayerList([WNConv(8, 8, 3) for _ in range(4)]), WNConv(8, 1, 7)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = F.leaky_relu(layer(x), 0.1)
+        return self.head(x)
+"""
+DECODER_REF = """
+
+def rotated(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat([-b, a], -1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.max_position_embeddings = 16
+        self.embed, self.qkv, self.out = nn.Embedding(40, 24), nn.Linear(24, 72), nn.Linear(24, 40)
+        freq = 1.0 / (1e4 ** (torch.arange(0, 6, 2).float() / 6))
+        angle = torch.arange(64).float()[:, None] * freq
+        angle = torch.cat([angle, angle], -1)
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
+
+    def forward(self, input_ids, past_key_values=None, use_cache=False):
+        b, t = input_ids.shape
+        past = past_key_values[0].shape[2] if past_key_values is not None else 0
+        x = self.embed(input_ids)
+        q, k, v = (y.reshape(b, t, 4, -1).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        cos, sin = self.cos[past : past + t], self.sin[past : past + t]
+        q, k = q * cos + rotated(q) * sin, k * cos + rotated(k) * sin
+        if past_key_values is not None:
+            k, v = torch.cat([past_key_values[0], k], 2), torch.cat([past_key_values[1], v], 2)
+        hidden = torch.ones(t, past + t).triu(past + 1).bool()
+        s = (q @ k.transpose(2, 3) / math.sqrt(6)).masked_fill(hidden, float("-inf"))
+        p = F.softmax(s, dim=-1, dtype=torch.float32).to(q.dtype)
+        logits = self.out(x + (p @ v).transpose(1, 2).reshape(b, t, -1))
+        return (logits, (k, v)) if use_cache else logits
+"""
+DECODER = """
+
+def rope(x, cos, sin):
+    a, b = paddle.chunk(x, 2, -1)
+    return paddle.concat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.max_position_embeddings = 16
+        self.embed, self.qkv, self.out = nn.Embedding(40, 24), nn.Linear(24, 72), nn.Linear(24, 40)
+        angle = np.arange(64)[:, None] * 1e4 ** (-np.arange(0, 6, 2) / 6)
+        self.register_buffer("cos", paddle.to_tensor(np.cos(angle).astype("float32")), persistable=False)
+        self.register_buffer("sin", paddle.to_tensor(np.sin(angle).astype("float32")), persistable=False)
+
+    def forward(self, input_ids, past_key_values=None, use_cache=False):
+        b, t = input_ids.shape
+        past = past_key_values[0].shape[2] if past_key_values is not None else 0
+        x = self.embed(input_ids)
+        q, k, v = (y.reshape([b, t, 4, -1]).transpose([0, 2, 1, 3]) for y in self.qkv(x).chunk(3, -1))
+        first = past
+        cos, sin = self.cos[first : first + t], self.sin[first : first + t]
+        q, k = rope(q, cos, sin), rope(k, cos, sin)
+        if past_key_values is not None:
+            k, v = paddle.concat([past_key_values[0], k], 2), paddle.concat([past_key_values[1], v], 2)
+        hidden = paddle.triu(paddle.ones([t, past + t]), past + 1).astype("bool").expand([b, 4, t, past + t])
+        s = paddle.where(hidden, paddle.full([b, 4, t, past + t], float("-inf")), q @ k.transpose([0, 1, 3, 2]) / math.sqrt(6))
+        p = F.softmax(s, axis=-1, dtype="float32").astype(q.dtype)
+        logits = self.out(x + (p @ v).transpose([0, 2, 1, 3]).reshape([b, t, -1]))
+        return (logits, (k, v)) if use_cache else logits
+"""
+PAIRS = {
+    "cells": (CELLS_REF, CELLS, "4x3x4"),
+    "packed": (PACKED_REF, PACKED, "4x9x6"),
+    "weight norm": (NORM_REF, NORM, "4x8x20"),
+    "decoder": (DECODER_REF, DECODER, "ids.npz"),
+}
+CASES = {
+    "cells, sound": ((), []),
+    "cells, another activation before": (
+        ("c = F.relu(", "c = F.tanh("),
+        [("other_function", "Net.forward", "tanh, expected relu")],
+    ),
+    "packed, sound": ((), []),
+    "packed, eps": (("epsilon=1e-3", "epsilon=1e-5"), [("norm_eps", "norm", "wrong eps 1e-05, expected 0.001")]),
+    "weight norm, sound": ((), []),
+    "weight norm, slope": (("(layer(x), 0.1)", "(layer(x), 0.01)"), [("call_argument", "Net.forward", "slope 0.01, expected 0.1")]),
+    "decoder, sound": ((), []),
+    "decoder, positions": (
+        ("first = past", "first = 0"),
+        [("", "Net.forward", "")],
+    ),
+    "decoder, scale": (("math.sqrt(6)", "math.sqrt(24)"), [(None, "Net.forward", "/ 4.89898, expected 2.44949")]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_layers_of_another_kind(case, tmp_path, capsys):
+    change, wanted = CASES[case]
+    reference, right, inputs = PAIRS[case.partition(",")[0]]
+    port = right.replace(*change) if change else right
+    assert change == () or port != right
+    (tmp_path / "theirs.py").write_text(HEAD.format(framework="torch") + reference)
+    (tmp_path / "ours.py").write_text(HEAD.format(framework="paddle") + port)
+    np.savez(tmp_path / "ids.npz", input_ids=np.random.default_rng(0).integers(0, 40, (4, 9)))
+    inputs = f"{tmp_path}/ids.npz" if inputs == "ids.npz" else inputs
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", inputs)
+    status = main(["audit", *sides, "--report", str(tmp_path / "report")])
+    found = json.loads((tmp_path / "report" / "alignment.json").read_text())
+    said = capsys.readouterr().out
+    assert (status, len(found["mistakes"])) == (int(bool(wanted)), len(wanted)), said
+    for one, (kind, place, words) in zip(found["mistakes"], wanted, strict=True):
+        assert one["kind"] == (kind or one["kind"]) and one["location"] == place and words in one["hint"], one
+    assert "still fails" not in said and "float32_constant" not in said, said
+    if case == "decoder, sound":
+        assert "1 decoding" in said
+
+
+def test_a_packed_sequence_is_taken_apart_and_put_together():
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.ones(2, 3, 4), torch.tensor([3, 1]), batch_first=True)
+    arrays = mapped(packed, torch.Tensor, lambda tensor: tensor.numpy())
+    again = mapped(arrays, np.ndarray, torch.from_numpy)
+    assert type(again) is type(packed) and [one.tolist() for one in leaves(again, torch.Tensor)] == [
+        one.tolist() for one in leaves(packed, torch.Tensor)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kept"),
+    [
+        ("conv.g", np.linspace(0.3, 0.9, 8).reshape(8, 1, 1), True),
+        ("head.g", np.full((1, 1, 1), 0.6), True),
+        ("scale", np.linspace(0.3, 0.9, 8), True),
+        ("conv.weight", np.linspace(0.3, 0.9, 8).reshape(8, 1, 1), False),
+        ("gamma", np.full((8, 1, 1), 1e-6), False),
+        ("shift", np.linspace(-0.3, 0.9, 8), False),
+    ],
+)
+def test_a_gain_for_each_channel_stays_positive(name, array, kept):
+    made = random_values(np.random.default_rng(0), name, array.astype(np.float32)) / array
+    assert bool(((made > 0.49) & (made < 1.51)).all()) is kept
