@@ -269,6 +269,13 @@ def _decoded(context: Context, done: Sequence[StepResult]) -> list[StepResult]:
     return [_told(f"step {found.step} {found.name} ...", context, lambda _: found)]
 
 
+def _add_decoded(context: Context, done: list[StepResult]) -> Finding | None:
+    """How the models decode behind the other steps, and what is wrong with it."""
+    decoded = _decoded(context, done)
+    done += decoded
+    return locate(context, done, with_table=False).first if decoded else None
+
+
 def _updates(context: Context) -> StepResult:
     result = guarded(5, lambda: updates.run(context))
     result.name = "updates"
@@ -312,10 +319,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.remarks.append(f"{names} differed at first only by the differences below; the table compares without them")
         if again[-1].name == "updates":
             again[-1] = _updates(corrected)
-        as_built = corrected.but(mended=()) if all(one.known for one in found.every) else corrected
-        if decoded := _decoded(as_built, again):
-            again += decoded
-            found.first = locate(as_built, again, with_table=False).first
+        found.first = _add_decoded(corrected.but(mended=()) if all(one.known for one in found.every) else corrected, again)
     what = _wrong(corrected, failed[0]) if failed else ""
     if what and found.every:  # else nothing was put right
         how = UNFIT if what.startswith(f"{Unfit.__name__}: ") else f"still fails: {what}"

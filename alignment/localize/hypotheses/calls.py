@@ -193,9 +193,7 @@ class _Search:
 
     def _first_number(self, pair: PairedCalls, roles: Roles) -> Operation | None:
         """The first call whose numbers, and all made of them, the reference has nowhere in any order, and has what it is given."""
-        floating = lambda value: (
-            pair.ours.values[value].dtype.kind == "f" and pair.ours.values[value].size > 1 and np.ptp(pair.ours.values[value])
-        )  # noqa: E731
+        floating = lambda value: _varied(pair.ours.values[value])  # noqa: E731
         had = lambda values: all(pair.flat[value] or pair.in_any_order(value) for value in filter(floating, values))  # noqa: E731
         made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
         every = frozenset(one.name for one in pair.ours.operations)
@@ -208,8 +206,7 @@ class _Search:
 
     def _recurs(self, pair: PairedCalls, user: Operation) -> bool:
         """Whether the reference has what a call computes, laid out otherwise."""
-        arrays = {value: pair.ours.values[value] for value in user.outputs}
-        values = [value for value, array in arrays.items() if array.dtype.kind == "f" and array.size and np.ptp(array)]
+        values = [value for value in user.outputs if _varied(pair.ours.values[value])]
         return user.name not in LAYOUT and any(map(pair.in_any_order, values))
 
     def first(self) -> int | None:
@@ -385,6 +382,11 @@ class _Search:
                 if np.isfinite(gap) and distance(made, right) > 0.02 * gap:
                     return False
         return True
+
+
+def _varied(array: np.ndarray) -> bool:
+    """Whether an array holds numbers that differ."""
+    return array.dtype.kind == "f" and array.size > 1 and bool((array != array.flat[0]).any())
 
 
 def _where_set(made: Proposal, one: Operation, other: Operation) -> Proposal:
