@@ -197,11 +197,11 @@ class _Search:
         had = lambda values: all(pair.flat[value] or pair.in_any_order(value) for value in filter(floating, values))  # noqa: E731
         made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
         every = frozenset(one.name for one in pair.ours.operations)
-        for one in pair.ours.operations:
+        for one in (one for one in pair.ours.operations if one.file and any(map(floating, one.outputs)) and not had(one.outputs)):
             given = [value for value in one.inputs if value in made]
-            if one.file and any(map(floating, given)) and any(map(floating, one.outputs)) and had(given) and not had(one.outputs):
-                if not any(self._recurs(pair, user) for user, _ in roles.below(one.outputs, every)):
-                    return one
+            begun = any(map(floating, given)) and had(given)
+            if begun and not any(self._recurs(pair, user) for user, _ in roles.below(one.outputs, every)):
+                return one
         return None
 
     def _recurs(self, pair: PairedCalls, user: Operation) -> bool:
