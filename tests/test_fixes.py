@@ -545,6 +545,13 @@ def test_no_line_is_promised_where_none_is_known():
     assert _next(flags, Offer([()], lined=False)).startswith("correct the first mistake by hand, and run the audit again")
 
 
+def test_nothing_is_left_to_correct_by_hand_once_the_copy_passes():
+    """A mistake without a correction of its own went with the one that has one."""
+    flags, made = argparse.Namespace(try_patch=True, write_patch=None), [(SourceEdit(Path("port.py"), 0, 1, "a", 7),), ()]
+    assert "correct the others by hand" in _next(flags, Offer(made))
+    assert _next(flags, Offer(made, passed=True)).startswith("apply the corrections that are shown")
+
+
 def test_a_mistake_that_nothing_corrects_does_not_hide_the_correction_of_the_next():
     """It may stay while others are tried; and the likeliest of a mistake are tried in every way before unlikely ones in one."""
     made = []

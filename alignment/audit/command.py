@@ -136,11 +136,13 @@ class Offer:
     Attributes:
         made: a correction of each mistake, empty where there is none.
         refused: whether the port still fails with a correction of every mistake.
+        passed: whether a copy with the corrections passed: mistakes without one of their own went with those that have one.
         lined: whether the line of the first mistake is known.
     """
 
     made: list[Fix] = field(default_factory=list)
     refused: bool = False
+    passed: bool = False
     lined: bool = True
 
     @property
@@ -160,12 +162,13 @@ def _cards(
     offer.made = made = correct(args, context, mistakes, known, reasons)
     tested = tried.verified(args, [fix for fix in made if fix]) if args.try_patch and any(made) else None
     said = [tested.words, *reasons] if tested else reasons
+    offer.passed = tested is not None and tested.passed is True
     if tested and not all(made):
-        said.insert(1, f"the patch corrects {_count(made)}; the copy still has the others")
+        left = "the others went with them" if offer.passed else "the copy still has the others"
+        said.insert(1, f"the patch corrects {_count(made)}; {left}")
     offer.lined = not mistakes or bool(mistakes[0].source)
     offer.refused = tested is not None and tested.passed is False and all(made)
-    whole = tested is not None and tested.passed is True
-    return fixes.cards(made, [one.source for one in mistakes]), said, _next(args, offer), whole
+    return fixes.cards(made, [one.source for one in mistakes]), said, _next(args, offer), offer.passed
 
 
 def _count(made: Sequence[Fix]) -> str:
@@ -187,9 +190,10 @@ def _next(args: argparse.Namespace, offer: Offer) -> str:
             if args.try_patch
             else f"{offer.by_hand}; --try-patch searches for corrections"
         )
-    if not all(made) and not args.try_patch:
+    whole = all(made) or offer.passed
+    if not whole and not args.try_patch:
         return f"{count} are shown; --try-patch searches for more, --write-patch FILE.diff writes them"
-    if not all(made):
+    if not whole:
         return f"{count} are shown; apply them, correct the others by hand, {again}"
     if args.write_patch is None:
         return f"apply the corrections that are shown (--write-patch FILE.diff writes them as one diff), {again}"
