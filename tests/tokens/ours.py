@@ -36,7 +36,8 @@ class Attention(nn.Layer):
 
     def joined(self, past, k, v):
         past, axis = past[::-1] if self.mistake == "exchanged" else past, 1 if self.mistake == "cache axis" else 2
-        return paddle.concat([past[0], k], axis), paddle.concat([past[1], v], axis)
+        keys = [k, past[0]] if self.mistake == "new keys first" else [past[0], k]
+        return paddle.concat(keys, axis), paddle.concat([past[1], v], axis)
 
     def forward(self, x, positions, seen, past=None):
         batch, length, _ = x.shape

@@ -15,7 +15,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.kinds import Kind
-from alignment.localize.hypotheses.arrays import HALVES
+from alignment.localize.hypotheses.arrays import HALVES, close
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, seen
 from alignment.models.decoder import Decoder, Step, StepChange, TokenRows, tried
 
@@ -78,6 +78,8 @@ def causal_mask(s: Decoded) -> Iterator[Hypothesis]:
     for name, (ours, right) in s.moved.items():
         where = " in a call with a cache" if name != "full" else ""
         more, less = (np.argwhere((a > tolerance.SAME) & (b <= tolerance.SAME)) for a, b in ((ours, right), (right, ours)))
+        if name != "full" and "prompt" in s.ours and not close(s.ours["prompt"], s.right["prompt"], tolerance.FLOAT32_CONSTANT):
+            more = more[:0]  # with one token to a call nothing comes later: the cache is wrong, or what goes with it
         if len(more) and (more[:, 1] > more[:, 0]).all():
             token, later = (int(n) for n in more[0])
             weak = ", weakly: the number that hides it is too small" if np.triu(ours, 1).max() < WEAK * ours.max() else ""
