@@ -190,13 +190,62 @@ class Net(nn.Layer):
         logits = self.out(x + (p @ v).transpose([0, 2, 1, 3]).reshape([b, t, -1]))
         return (logits, (k, v)) if use_cache else logits
 """
+SUM_REF = """
+
+class Block(nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.a = nn.Conv1d(6, 6, k, padding=k // 2)
+
+    def forward(self, x):
+        return self.a(F.leaky_relu(x, 0.1)) + x
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pre, self.blocks, self.post = nn.Conv1d(4, 6, 1), nn.ModuleList([Block(k) for k in (3, 5)]), nn.Conv1d(6, 2, 1)
+
+    def forward(self, x):
+        x, xs = self.pre(x), None
+        for block in self.blocks:
+            xs = block(x) if xs is None else xs + block(x)
+        return self.post(torch.tanh(xs / 2))
+"""
+SUM = """
+
+class Block(nn.Layer):
+    def __init__(self, k):
+        super().__init__()
+        self.a = nn.Conv1D(6, 6, k, padding=k // 2)
+
+    def forward(self, x):
+        y = self.a(F.leaky_relu(x, 0.1))
+        x = y + x
+        return x
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.pre, self.blocks, self.post = nn.Conv1D(4, 6, 1), nn.LayerList([Block(k) for k in (3, 5)]), nn.Conv1D(6, 2, 1)
+
+    def forward(self, x):
+        x, xs = self.pre(x), 0.0
+        for block in self.blocks:
+            xs = xs + block(x)
+        return self.post(paddle.tanh(xs / 2))
+"""
 PAIRS = {
+    "sum": (SUM_REF, SUM, "4x4x12"),
     "cells": (CELLS_REF, CELLS, "4x3x4"),
     "packed": (PACKED_REF, PACKED, "4x9x6"),
     "weight norm": (NORM_REF, NORM, "4x8x20"),
     "decoder": (DECODER_REF, DECODER, "ids.npz"),
 }
 CASES = {
+    "sum, sound": ((), []),
+    "sum, residual": (("        return x\n", "        return y\n"), [("no_residual", "blocks.0", "residual missing")]),
     "cells, sound": ((), []),
     "cells, another activation before": (
         ("c = F.relu(", "c = F.tanh("),
