@@ -236,7 +236,52 @@ class Net(nn.Layer):
             xs = xs + block(x)
         return self.post(paddle.tanh(xs / 2))
 """
+GIVEN_REF = """
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return x + self.b(torch.tanh(self.a(x))) * torch.linspace(0.5, 1, 6, dtype=x.dtype)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pre, self.blocks, self.post = nn.Linear(4, 6), nn.ModuleList([Block() for _ in range(2)]), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.pre(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.post(x)
+"""
+GIVEN = """
+
+class Block(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x, gain):
+        return x + self.b(paddle.tanh(self.a(x))) * gain
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.pre, self.blocks, self.post = nn.Linear(4, 6), nn.LayerList([Block() for _ in range(2)]), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x, gain = self.pre(x), paddle.linspace(0.5, 1, 6, dtype=x.dtype)
+        for block in self.blocks:
+            x = block(x, gain)
+        return self.post(x)
+"""
 PAIRS = {
+    "given": (GIVEN_REF, GIVEN, "4x4"),
     "sum": (SUM_REF, SUM, "4x4x12"),
     "cells": (CELLS_REF, CELLS, "4x3x4"),
     "packed": (PACKED_REF, PACKED, "4x9x6"),
@@ -244,6 +289,8 @@ PAIRS = {
     "decoder": (DECODER_REF, DECODER, "ids.npz"),
 }
 CASES = {
+    "given, sound": ((), []),
+    "given, detached": (("self.a(x)", "self.a(x.detach())"), [("detached", "Net.forward", "detach: no gradient flows back")]),
     "sum, sound": ((), []),
     "sum, residual": (("        return x\n", "        return y\n"), [("no_residual", "blocks.0", "residual missing")]),
     "cells, sound": ((), []),

@@ -478,6 +478,15 @@ class Subject:
         """The class of the reference's module."""
         return self.layer.title
 
+    def in_one_form(self) -> set[str]:
+        """The modules of both sides that the port can call as the reference does: a trace needs not look into them."""
+        adapters, reference = self.pair.matching.adapters, self.pair.reference
+        other_form = {key.partition("#")[0] for key in self.pair.calls if not self.pair.takes(key)}
+        both = set(self.pair.port.modules) & set(reference.modules)
+        blocks = {path for path in both if reference.framework.children(reference.modules[path])}
+        other_form |= {path for path in both if adapters[path].bare or (adapters[path].made_up_for and path in blocks)}
+        return both - other_form
+
     def weights(self) -> dict[str, np.ndarray]:
         """The reference's parameters and statistics by name within the module, in float64."""
         state = self.pair.reference.state_of(self.path)

@@ -97,11 +97,7 @@ class _Search:
     def __init__(self, s: Subject, opened: frozenset[str] = frozenset(), rtol: float = tolerance.OPERATION_RTOL) -> None:
         self.s, self.opened, self.rtol = s, opened, rtol
         adapters = s.pair.matching.adapters
-        other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
-        both = set(s.pair.port.modules) & set(s.pair.reference.modules)
-        blocks = {path for path in both if s.pair.reference.framework.children(s.pair.reference.modules[path])}
-        other_form |= {path for path in both if adapters[path].bare or (adapters[path].made_up_for and path in blocks)}
-        self.among = both - other_form - opened
+        self.among = s.in_one_form() - opened
         self.expected = s.blame.theirs.outputs
         self.orders = adapters[s.path].orders
         with strangers("reference") as raised:  # its arrays are too large to be kept

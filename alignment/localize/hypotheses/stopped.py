@@ -27,7 +27,7 @@ def stops(s: Subject) -> list[Proposal]:
     if s.pair.truth is not None or s.pair.draws or s.pair.stored:
         return []
     ours, right = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
-    among = set(s.pair.port.modules) & set(s.pair.reference.modules)
+    among = s.in_one_form()
     traces = [_traced(side, s, among) for side in (s.pair.port, s.pair.reference)]
     if traces[0] is None or traces[1] is None:
         return []
@@ -73,7 +73,7 @@ def _candidates(trace: Trace) -> list[Operation]:
     """Calls in the model's source that give floating numbers; the output of the module itself is no place to stop at."""
     floating = lambda one: one.outputs and all(trace.values[value].dtype.kind == "f" for value in one.outputs)  # noqa: E731
     found = [one for one in trace.operations if one.file and floating(one) and not set(one.outputs) & set(trace.results)]
-    return found[:MOST]
+    return sorted(found, key=lambda one: one.name != DETACH)[:MOST]  # the likeliest first, however deep in a whole model
 
 
 def _cotangents(s: Subject) -> list[np.ndarray | None]:
