@@ -57,9 +57,6 @@ class PlainFramework:
     def attention(self, module):
         return None
 
-    def unsaved(self, module):
-        return module.tables
-
     def array(self, tensor):
         return tensor[0]
 
@@ -82,6 +79,9 @@ class PlainNetwork:
         self._calls: list[str] = []
         self._changed: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
         self._given: dict[str, Call] = {}
+
+    def tables(self, path):
+        return dict(self.modules[path].tables)
 
     def below(self, path):
         return {name: name for name in self.start}

@@ -280,7 +280,33 @@ class Net(nn.Layer):
             x = block(x, gain)
         return self.post(x)
 """
+TABLE_REF = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pre, self.post = nn.Linear(4, 8), nn.Linear(8, 3)
+        angle = torch.arange(5).float()[:, None] * 10.0 ** -torch.arange(4).float()
+        self.pos_embed = nn.Parameter(torch.cat([angle.sin(), angle.cos()], 1)[None], requires_grad=False)
+
+    def forward(self, x):
+        return self.post(torch.tanh(self.pre(x) + self.pos_embed))
+"""
+TABLE = """
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.pre, self.post = nn.Linear(4, 8), nn.Linear(8, 3)
+        angle = np.arange(5)[:, None] * 10.0 ** -np.arange(4)
+        self.places = paddle.to_tensor(np.concatenate([np.sin(angle), np.cos(angle)], 1).astype("float32")[None])
+
+    def forward(self, x):
+        return self.post(paddle.tanh(self.pre(x) + self.places))
+"""
+EXCHANGED = "the constructor makes other constants: places has its halves exchanged along axis 1"
 PAIRS = {
+    "table": (TABLE_REF, TABLE, "4x5x4"),
     "given": (GIVEN_REF, GIVEN, "4x4"),
     "sum": (SUM_REF, SUM, "4x4x12"),
     "cells": (CELLS_REF, CELLS, "4x3x4"),
@@ -291,6 +317,11 @@ PAIRS = {
 CASES = {
     "given, sound": ((), []),
     "given, detached": (("self.a(x)", "self.a(x.detach())"), [("detached", "Net.forward", "detach: no gradient flows back")]),
+    "table, sound": ((), []),
+    "table, order": (
+        ("[np.sin(angle), np.cos(angle)]", "[np.cos(angle), np.sin(angle)]"),
+        [("constant", "Net.forward", EXCHANGED)],
+    ),
     "sum, sound": ((), []),
     "sum, residual": (("        return x\n", "        return y\n"), [("no_residual", "blocks.0", "residual missing")]),
     "cells, sound": ((), []),

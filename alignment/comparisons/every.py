@@ -279,9 +279,9 @@ def _where_made(context: Context, model: Module, findings: Sequence[Finding]) ->
     for finding in (one for one in findings if one.kind is Kind.CONSTANT and one.hint.startswith(CONSTANTS)):
         path, _, name = finding.hint.removeprefix(CONSTANTS).split()[0].rpartition(".")
         own = context.paired.own_path(path)
-        tensor = framework.unsaved(modules[own]).get(name) if own in modules else None
+        tensor = getattr(modules.get(own), name, None)
         with strangers("port"):
-            values = None if tensor is None else framework.array(tensor)
+            values = framework.array(tensor) if isinstance(tensor, framework.tensor_type) else None
             place = None if values is None else first_made(framework, lambda: _build_port(context), values)
             finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
 

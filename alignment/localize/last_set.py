@@ -135,9 +135,17 @@ class _Made(_Traced):
         self.place: FileLine | None = None
 
     def _look(self, frame: FrameType, given: Any) -> None:
-        for one in [*frame.f_locals.values(), given] if self.place is None else ():
+        for one in [*frame.f_locals.values(), *self._held(frame), given] if self.place is None else ():
             array: Any = one if isinstance(one, np.ndarray | self.framework.tensor_type) else np.empty(0)
             if math.prod(array.shape) == self.values.size:
                 array = array if isinstance(array, np.ndarray) else self.framework.array(array)
                 if array.dtype.kind in "iuf" and close(array.astype(np.float64).ravel(), self.values):
                     self.place = self.now
+
+    def _held(self, frame: FrameType) -> list[Any]:
+        """What the module whose method runs keeps."""
+        owner = frame.f_locals.get("self")
+        if not isinstance(owner, self.framework.module_type):
+            return []
+        held = vars(owner)
+        return [*held.values(), *(held.get("_buffers") or {}).values()]

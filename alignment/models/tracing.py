@@ -29,6 +29,7 @@ from alignment.models.carried import alone, stock_of
 from alignment.models.derived import pulled
 from alignment.models.forms import Adapters, CallAdapter, told
 from alignment.models.observe import MaskDraws
+from alignment.models.unsaved import constants_in, known_tensors
 from alignment.models.weights import renamed
 from alignment.project import Side
 from alignment.strangers import strangers
@@ -354,6 +355,13 @@ class Network:
                 calls = self.framework.vjp(self.model, args, [], wanted).calls
             self.put_back()
         return {"": [not trained and place == 0 for place in range(floating)]} | {k: c.needed for k, c in calls.items() if k}
+
+    def tables(self, path: str) -> dict[str, Tensor]:
+        """The constants that a module and those inside it hold, which are no weights, by the reference's path and own name."""
+        known = known_tensors(self.framework, self.model)
+        inside = {one: module for one, module in self.modules.items() if one == path or one.startswith(f"{path}." if path else "")}
+        tables = {one: constants_in(self.framework, module, known).items() for one, module in inside.items()}
+        return {f"{one}.{name}" if one else name: tensor for one, held in tables.items() for name, tensor in held}
 
     def adapter(self, path: str, call: Call) -> CallAdapter:
         """What a call of a module is in the reference's terms."""

@@ -10,7 +10,7 @@ keeps: rates by torch's float32 ``linspace`` beside NumPy's float64 one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,16 +55,28 @@ def _tables(framework: Framework, model: Module) -> Tables:
 
 def _constants(framework: Framework, model: Module) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """The tensors of each module that are no weights, by name."""
-    known = {entry.own for entry in framework.entries(model)}
+    known = known_tensors(framework, model)
     for path, module in framework.modules(model).items():
-        hidden = {
-            name: tensor
-            for name, tensor in framework.own_tensors(module).items()
-            if not framework.is_parameter(tensor) and (f"{path}.{name}" if path else name) not in known
-        }
-        kept = vars(module).items() if hasattr(module, "__dict__") else ()
-        plain_ones = {name: one for name, one in kept if isinstance(one, framework.tensor_type) and not framework.is_parameter(one)}
-        yield path, {**plain_ones, **hidden, **framework.unsaved(module)}
+        yield path, constants_in(framework, module, known)
+
+
+def known_tensors(framework: Framework, model: Module) -> set[int]:
+    """``id`` of each tensor that is one of the model's weights, which the other side has, too."""
+    return {id(tensor) for _, tensor in framework.described(model)}
+
+
+def constants_in(framework: Framework, module: Module, known: Container[int]) -> dict[str, Tensor]:
+    """A module's own tensors that are no weights, by name: buffers, what no training changes, and plain attributes.
+
+    Args:
+        framework, module: whose tensors.
+        known: ``known_tensors`` of the model.
+    """
+    fixed = lambda one: not framework.is_parameter(one) or not framework.trainable(one)  # noqa: E731
+    hidden = {name: one for name, one in framework.own_tensors(module).items() if fixed(one) and id(one) not in known}
+    kept = vars(module).items() if hasattr(module, "__dict__") else ()
+    plain_ones = {name: one for name, one in kept if isinstance(one, framework.tensor_type) and not framework.is_parameter(one)}
+    return {**plain_ones, **hidden, **framework.unsaved(module)}
 
 
 def share(framework: Framework, port: Module, constants: Constants) -> list[str]:

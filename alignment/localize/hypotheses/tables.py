@@ -13,7 +13,6 @@ from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis
 from alignment.localize.hypotheses.passes import by_repair_of_pass
-from alignment.models.tracing import Network
 
 TABLES = Family("tables", by_repair_of_pass)
 FEW = 8  # tables, each of which is tried alone
@@ -48,7 +47,7 @@ def other_constants(s: Subject) -> Iterator[Hypothesis]:
 
 def _differing(s: Subject) -> list[tuple[str, Tensor, np.ndarray]]:
     """Name, the port's tensor and the reference's values of a module's tables that have one name on both sides, or one size."""
-    ours, theirs = _tables(s.pair.port, s.path), _tables(s.pair.reference, s.path)
+    ours, theirs = s.pair.port.tables(s.path), s.pair.reference.tables(s.path)
     arrays = {name: s.pair.port.framework.array(tensor) for name, tensor in ours.items()}
     right = {name: s.pair.reference.framework.array(tensor) for name, tensor in theirs.items()}
     pairs = {name: name for name in arrays if name in right and right[name].shape == arrays[name].shape}
@@ -59,12 +58,6 @@ def _differing(s: Subject) -> list[tuple[str, Tensor, np.ndarray]]:
                 pairs[name] = other
     differ = [name for name, other in pairs.items() if not np.array_equal(arrays[name].ravel(), right[other].ravel())]
     return [(name, ours[name], right[pairs[name]]) for name in differ]
-
-
-def _tables(network: Network, path: str) -> dict[str, Tensor]:
-    inside = {one: module for one, module in network.modules.items() if one == path or one.startswith(f"{path}." if path else "")}
-    tables = {one: network.framework.unsaved(module).items() for one, module in inside.items()}
-    return {f"{one}.{name}" if one else name: tensor for one, held in tables.items() for name, tensor in held}
 
 
 def _words(name: str, mine: np.ndarray, right: np.ndarray) -> str:
