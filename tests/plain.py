@@ -45,6 +45,8 @@ class Plain:
 class PlainFramework:
     """What hypotheses ask a framework."""
 
+    repeating = frozenset()
+
     def layer(self, module):
         return module.layer
 

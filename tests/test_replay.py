@@ -9,6 +9,7 @@ import pytest
 import torch
 from paddle import nn
 
+from alignment import tolerance
 from alignment.frameworks.paddle import Paddle
 from alignment.localize import localize
 from alignment.localize.hypotheses import replay
@@ -111,12 +112,12 @@ def test_a_change_that_is_right_in_one_case_alone_names_nothing(monkeypatch):
     given = rng.standard_normal((3, 7, 8)), target
     told = replay.replayed
 
-    def in_the_first(cases, orders):
-        return told([cases[0], dataclasses.replace(cases[1], right=lambda trace: False)], orders)
+    def in_the_first(cases, orders, rtol):
+        return told([cases[0], dataclasses.replace(cases[1], right=lambda trace: False)], orders, rtol)
 
     monkeypatch.setattr("alignment.localize.hypotheses.calls.replayed", in_the_first)
     assert WORDS["means"] not in found(Ours("means", True), Right("means"), *given).hint
-    assert told([], ()) is None
+    assert told([], (), tolerance.OPERATION_RTOL) is None
 
 
 class Scores(torch.nn.Module):
