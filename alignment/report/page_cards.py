@@ -18,8 +18,7 @@ margin:.6rem 0}
 .card h3{font-size:1rem;margin:.2rem 0;overflow-wrap:anywhere}.card p{margin:.2rem 0;overflow-wrap:anywhere}
 .card pre{border:0;padding:.3rem 0;margin:.3rem 0;font-size:.8125rem;line-height:1.35;background:none;max-height:20rem;
 overflow:auto;white-space:pre;overflow-wrap:normal}
-.card pre span{white-space:pre-wrap;overflow-wrap:anywhere}@media (max-width:40rem){.card pre{
-max-height:none;white-space:pre-wrap;overflow-wrap:anywhere}}
+.card pre span{white-space:pre-wrap;overflow-wrap:anywhere}@media (max-width:40rem){.card pre{max-height:none}}
 .card .out{color:var(--bad)}.card .in{color:var(--good)}.card .strip{margin:.3rem 0 0}.card .strip svg{height:2.2rem}
 .card summary{font-size:.875rem}
 """

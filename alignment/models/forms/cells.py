@@ -23,7 +23,7 @@ class RepeatedState(CallAdapter):
     @classmethod
     def told_back(cls, layer: Owned, other: Owned, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
         both = _repeats(layer), _repeats(other)
-        return None if both[0] == both[1] else _InPlace(both[0])
+        return None if both[0] == both[1] else _ReferenceInPlace(both[0])
 
     def outputs(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         return arrays[1:]
@@ -33,7 +33,7 @@ class RepeatedState(CallAdapter):
 
 
 @dataclass(frozen=True)
-class _InPlace(CallAdapter):
+class _ReferenceInPlace(CallAdapter):
     """A cell of the reference's in the place of the port's; ``added``: whether the port's returns the output, too."""
 
     added: bool
