@@ -357,7 +357,12 @@ class Network:
         return {"": [not trained and place == 0 for place in range(floating)]} | {k: c.needed for k, c in calls.items() if k}
 
     def tables(self, path: str) -> dict[str, Tensor]:
-        """The constants that a module and those inside it hold, which are no weights, by the reference's path and own name."""
+        """The constants that a module and those inside it hold, which are no weights, by the reference's path and own name.
+
+        A dump holds none.
+        """
+        if self.stored is not None:
+            return {}
         known = known_tensors(self.framework, self.model)
         inside = {one: module for one, module in self.modules.items() if one == path or one.startswith(f"{path}." if path else "")}
         tables = {one: constants_in(self.framework, module, known).items() for one, module in inside.items()}
