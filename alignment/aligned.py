@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alignment import coverage
-from alignment.accepted import Accept, marked
+from alignment.accepted import UNNAMED, Accept, marked
 from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
 from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context
@@ -142,7 +142,7 @@ def align(context: Context, wanted: Request) -> Aligned:
         done, localization = _onward(context, done, wanted)
     else:
         localization = locate(context, done, always=wanted.localize)
-        localization.remarks += _unused(wanted.accepts)
+        localization.remarks += _unused([one.text for one in wanted.accepts], localization.every)
         _find_line(context, localization.first)
     if differs:
         _show_first(wanted, done, localization)
@@ -294,7 +294,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     known.mark_rounding(found.every, done)
     found.every, unused = marked(wanted.accepts, found.every, wanted.strict)
     if all(one.kind is Kind.RAISES for one in found.every):
-        found.remarks += _unused(wanted.accepts, unused)
+        found.remarks += _unused(unused, found.every)
         found.first = next((one for one in found.every if not one.accepted), None)
         return done, found
     print(" again with what was found put right ...", end="", flush=True)
@@ -307,7 +307,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.every, unused = found.every + every, [text for text in unused if text in unfit]
         again = _again(done, search, found)
     corrected = search.corrected(found.every)
-    found.remarks += _unused(wanted.accepts, unused)
+    found.remarks += _unused(unused, found.every)
     open_ = [one for one in found.every if not one.accepted]
     found.first = open_[0] if open_ else None
     for one, later in zip(done, again, strict=True):
@@ -378,10 +378,13 @@ def _them(found: Localization) -> str:
     return f"{'this mistake' if mistakes == 1 else f'these {mistakes} mistakes'}{beside}"
 
 
-def _unused(accepts: Sequence[Accept], unused: Sequence[str] | None = None) -> list[str]:
+def _unused(unused: Sequence[str], findings: Sequence[Finding]) -> list[str]:
     """What is said of ``--accept`` that nothing fits."""
-    texts = [one.text for one in accepts] if unused is None else unused
-    return [f"--accept {text}: there is no such difference" for text in texts]
+    kinds = ", ".join(dict.fromkeys(one.kind.value or UNNAMED for one in findings if not one.accepted))
+    return [
+        f"--accept {text}: there is no such difference" + (f"; the kinds that were found: {kinds}" if kinds else "")
+        for text in unused
+    ]
 
 
 def _headline(context: Context) -> str:

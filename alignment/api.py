@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import html
 import json
 import shutil
@@ -65,6 +66,7 @@ class Result:
         mistakes: of the port.
         differences: of the frameworks, and those that were accepted.
         not_checked: what the verdict says nothing of, a line each.
+        notes: how far the search came, how layers were paired, and what was given in ``accept`` that fits no difference.
         folder: where the page ``report.html``, ``report.md`` and ``alignment.json`` lie; a temporary one is removed where the port
             passes: by ``assert_aligned`` at once, by ``audit`` at the end of the process.
         rows: every quantity that was compared, a dictionary each: its name, its differences and the tolerance.
@@ -77,6 +79,7 @@ class Result:
     not_checked: list[str]
     folder: Path = field(repr=False)
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    notes: list[str] = field(default_factory=list)
     _markdown: str = field(default="", repr=False)
 
     @property
@@ -97,14 +100,17 @@ class Result:
         return self._markdown
 
     def __str__(self) -> str:
-        return "\n\n".join(filter(None, [self.verdict, self.cards()]))
+        notes = "" if self.passed else "\n".join(f"note: {line}" for line in self.notes)
+        return "\n\n".join(filter(None, [self.verdict, self.cards(), notes]))
 
     def _repr_html_(self) -> str:
         cards = "".join(f"<pre>{html.escape(one.card())}</pre>" for one in self.mistakes)
         known = "".join(f"<li>{html.escape(f'{one.kind}: {one.words}')}</li>" for one in self.differences)
+        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self.notes)
         unchecked = "".join(f"<li>{html.escape(line)}</li>" for line in self.not_checked)
         parts = [
             ("Mistakes", cards),
+            ("Notes", notes and f"<ul>{notes}</ul>"),
             ("Known differences", known and f"<ul>{known}</ul>"),
             ("Not checked", f"<ul>{unchecked}</ul>"),
         ]
@@ -139,20 +145,27 @@ def audit(
     Raises:
         UserError: something that was given cannot be used.
     """
+    from mobilenetv3_common.errors import UserError
+
+    __tracebackhide__ = True
+    more = {"accept": list(accept), "strict": strict, "training": None if training else False}
+    try:
+        return _audited((port, reference), inputs, more, report, quiet, options)
+    except UserError as error:  # one line that names it: the calls of the engine that found it out say no more
+        raise error.with_traceback(None) from None
+
+
+def _audited(
+    sides: tuple[Any, Any], inputs: Any, more: dict[str, Any], report: str | Path | None, quiet: bool, options: dict[str, Any]
+) -> Result:
     from alignment.dumps.api import Dump
     from alignment.scratch import report_folder
 
     with report_folder(report) as folder, _quiet(quiet):
-        if isinstance(port, Dump) or isinstance(reference, Dump):
-            result = _of_dumps(port, reference, folder, training)
+        if any(isinstance(side, Dump) for side in sides):
+            result = _of_dumps(*sides, folder, more["training"] is None)
         else:
-            more = {
-                "input": _input(inputs, folder),
-                "accept": list(accept),
-                "strict": strict,
-                "training": None if training else False,
-            }
-            result = _of_models(port, reference, folder, options, more)
+            result = _of_models(*sides, folder, options, {"input": _input(inputs, folder), **more})
     if report is None and result.passed:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return result
@@ -196,7 +209,9 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
         if name in more:  # one of audit's own arguments, by the command's name
             raise UserError(f"audit() has no argument {name!r}: what the command calls --input is inputs=")
         if not hasattr(args, name):
-            raise UserError(f"audit() has no argument {name!r}: it takes those of python -m alignment audit --help")
+            near = difflib.get_close_matches(name, [*vars(args), "inputs", "report", "quiet"], 1)
+            meant = f"did you mean {near[0]}?" if near else "it takes those of python -m alignment audit --help"
+            raise UserError(f"audit() has no argument {name!r}: {meant}")
         setattr(args, name, Path(value) if name == "names" and value is not None else value)
     vars(args).update(more, report=folder)
     flags = ["--port", args.port, "--reference", args.reference]
@@ -237,7 +252,7 @@ def _of_dumps(port: Any, reference: Any, folder: Path, training: bool) -> Result
     first, (rows, markdown) = aligned.localization.first, _written(folder)
     unchecked = [f"{topic}: it needs both models in one process" for topic in aligned.covered.not_covered]
     found = [] if first is None else [_place(first)]
-    return Result(aligned.status == 0, verdict, found, [], unchecked, folder, rows, markdown)
+    return Result(aligned.status == 0, verdict, found, [], unchecked, folder, rows, aligned.localization.remarks, markdown)
 
 
 def _written(folder: Path) -> tuple[list[dict[str, Any]], str]:
@@ -257,7 +272,7 @@ def _result(folder: Path, aligned: Any) -> Result:
         mistakes = [Place(place, "unknown", "", reason) for place, _, reason in (row.partition(": ") for row in said.rows[:1])]
     unchecked = [one.line() for one in said.unchecked]
     known = [_place(one) for one in [*said.known, *said.accepted] if one.accepted]
-    return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, markdown)
+    return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, said.remarks, markdown)
 
 
 def _place(one: Any) -> Place:

@@ -1,6 +1,7 @@
 """The audit from Python, and the pytest plugin."""
 
 import dataclasses
+import html
 import inspect
 import re
 import subprocess
@@ -136,6 +137,22 @@ def test_what_cannot_be_used_is_named():
         audit(port, reference, sed=3)
     with pytest.raises(UserError, match=r"no argument 'input': what the command calls --input is inputs="):
         audit(port, reference, input="2x3x16x16")
+    with pytest.raises(UserError, match=r"no argument 'trainig': did you mean training\?"):
+        audit(port, reference, trainig=True)
+    with pytest.raises(UserError, match="the reference does not run on it") as refused:
+        audit(port, reference, inputs="2x16x16x3")
+    assert {Path(one.path).name for one in refused.traceback} <= {"test_api.py", "__init__.py", "api.py"}, (
+        "not the engine's own calls"
+    )
+
+
+def test_an_accept_that_fits_nothing_is_noted_with_what_would_fit():
+    result = audit(lambda: port(momentum=0.1), reference, inputs="4x3x16x16", accept=["momentum"])
+    said = "--accept momentum: there is no such difference; the kinds that were found: momentum_inverted"
+    assert [note for note in result.notes if note.startswith("--accept")] == [said] and f"\n\nnote: {said}" in str(result)
+    assert html.escape(said) in result._repr_html_()
+    fits = audit(lambda: port(momentum=0.1), reference, inputs="4x3x16x16", accept=["momentum_inverted"])
+    assert fits.passed and not any("--accept" in note for note in fits.notes) and "note:" not in str(fits)
 
 
 def test_importing_it_loads_no_framework():
@@ -147,16 +164,21 @@ def test_importing_it_loads_no_framework():
 
 def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
     (tmp_path / "test_own.py").write_text(
-        "import pytest\nfrom tests.test_api import port, reference\n"
+        "import pytest\nfrom alignment import audit\nfrom tests.test_api import port, reference\n"
         "@pytest.mark.aligned(inputs='4x3x16x16', training=False)\n"
         "def test_right(aligned):\n    aligned(port, reference)\n"
         "@pytest.mark.aligned(inputs='4x3x16x16', training=False)\n"
         "def test_wrong(aligned):\n    aligned(lambda: port(padding=0), reference)\n"
+        "def test_refused(aligned):\n    aligned(port, reference, inputs='2x16x16x3')\n"
+        "def test_refused_without_a_fixture():\n    audit(port, reference, inputs='2x16x16x3')\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "alignment.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     where = ["--rootdir", str(tmp_path), "-c", "/dev/null", "test_own.py"]
     done = subprocess.run([*command, *where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     (page,) = (tmp_path / "alignment-artifacts").glob("*test_wrong/report.html")
     assert str(page) in done.stdout and "1. padding" in done.stdout
+    assert "UserError: --input 2x16x16x3" in done.stdout and not re.search(r"api\.py:|__init__|contextlib", done.stdout), (
+        "the engine's code is no help"
+    )

@@ -12,7 +12,7 @@ import pytest
 import torch
 from paddle import nn
 
-from alignment import tolerance
+from alignment import audit, tolerance
 from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.material import moved_by_one_ulp
@@ -257,6 +257,48 @@ def test_a_reference_that_is_made_with_fixed_weights_is_compared_to_the_last_bit
     found = fresh_weights(context_of(lambda network: None, fixed))
     assert found.location == "stem.weight" and found.hint.startswith("random values of standard deviation 0.1"), found.line()
     assert found.hint.endswith("expected fixed values") and found.measured.startswith("432 of 432 values differ")
+
+
+def torch_port(change=lambda network: None):
+    """A port to PyTorch, with the framework's own fresh weights."""
+
+    def make():
+        network = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(288, 40)
+        )
+        change(network)
+        return network
+
+    return make
+
+
+def of_data(network):
+    network[3].bias.data.normal_(0, 0.1)
+
+
+def a_parameter_of_its_own(network):
+    network[3].bias = torch.nn.Parameter(torch.zeros(40))
+    network[3].weight.data = torch.randn(40, 288)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda network: None, ""),
+        (lambda network: network[3].reset_parameters(), ""),
+        (lambda network: torch.nn.init.normal_(network[3].bias), "3.bias"),
+        (lambda network: torch.nn.init.ones_(network[1].bias), "1.bias"),
+        (of_data, "3.bias"),
+        (a_parameter_of_its_own, "3.weight"),
+    ],
+)
+def test_a_port_to_pytorch_may_keep_the_weights_that_pytorch_draws(change, wrong):
+    """PyTorch draws a bias that Paddle fills with zeros; what the port's source draws is its own."""
+    made = lambda: nn.Sequential(nn.Conv2D(3, 8, 3), nn.BatchNorm2D(8), nn.Flatten(), nn.Linear(288, 40))  # noqa: E731
+    result = audit(torch_port(change), made, inputs="4x3x8x8")
+    assert [one.place for one in result.mistakes] == [wrong] * bool(wrong), str(result)
+    known = {name for one in result.differences for name in (one.place, *one.also) if one.kind == "initialisation"}
+    assert known == {"0.weight", "0.bias", "3.weight", "3.bias"} - {wrong} - ({"3.bias"} if wrong == "3.weight" else set())
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -12,6 +12,7 @@ class _Callable(types.ModuleType):
     """The package and the function share a name, and whoever imports the name may call it: see ``alignment.api.audit``."""
 
     def __call__(self, port: Any, reference: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
         return importlib.import_module("alignment.api").audit(port, reference, **options)
 
 

@@ -25,6 +25,7 @@ from alignment.frameworks._repeated import LARGE, repeated
 from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks._torch_draws import drawing
+from alignment.frameworks._torch_initialisers import called_by_layer, fills, is_default
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.torchvision_operators import declare_missing_operators
@@ -322,6 +323,14 @@ class Torch(Taped):
                 module.register_forward_pre_hook(_eps_of_mode)
         return model.double()
 
+    def chooses_initialiser(self, module: nn.Module, tensor: str) -> bool:
+        return not is_default(type(module))
+
+    @contextlib.contextmanager
+    def noting_parameters(self) -> Iterator[Callable[[torch.Tensor], bool]]:
+        with _Filling() as noted:
+            yield lambda tensor: tensor is not None and tensor.data_ptr() in noted.places
+
     def rounds_eps(self, module: nn.Module) -> bool:
         return hasattr(module, "given_eps")
 
@@ -384,6 +393,26 @@ class _Recording(TorchFunctionMode):
             with self:
                 return _torch_attention.spelled_out(torch, given)
         return self.recorder.run(function, name, args, kwargs or {})
+
+
+class _Filling(TorchFunctionMode):
+    """Active while a model is built; notes what is changed in place by anybody but a layer of PyTorch.
+
+    Attributes:
+        places: where the memory of each such tensor begins.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: set[int] = set()
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        given = kwargs or {}
+        done = function(*args, **given)
+        tensor = args[0] if args else given.get("tensor")
+        if isinstance(tensor, torch.Tensor) and fills(function, torch.Tensor.data) and not called_by_layer():
+            self.places.add(tensor.data_ptr())
+        return done
 
 
 class _Widened(TorchFunctionMode):

@@ -62,7 +62,7 @@ class Verdict:
         words: what is wrong; empty where nothing is.
         measured: by how much.
         repeats: whether the port has other values than one for all, and the same ones for every seed, where the reference draws.
-        drawn: whether the port fills it as a framework by itself may: at random, or a vector with one value.
+        drawn: whether the port fills it as a framework may: at random like the reference, or a vector of one value on one side.
     """
 
     name: str
@@ -139,7 +139,7 @@ def _verdict(name: str, ours: FreshTensor, theirs: FreshTensor, tests: int) -> V
     shape = theirs.first.shape
     alike, random = theirs.alike, ~theirs.alike
     wrong = _constants(ours, theirs, alike) if alike.any() else None
-    drawn = wrong is None
+    drawn = wrong is None or (_one_value(theirs) and not ours.alike.any())
     if wrong is None and random.any():
         wrong = _drawn_anew(ours, theirs, random)
         drawn = wrong is None or (theirs.first.ndim == 1 and (ours.first[random] == ours.first[random][0]).all())
@@ -147,6 +147,11 @@ def _verdict(name: str, ours: FreshTensor, theirs: FreshTensor, tests: int) -> V
     repeats = bool(random.any() and ours.alike[random].all() and (ours.first[random] != ours.first[random][0]).any())
     words, measured = wrong or ("", "")
     return Verdict(name, shape, bool(random.any()), words, measured, repeats, bool(drawn))
+
+
+def _one_value(fresh: FreshTensor) -> bool:
+    """Whether it is a vector that every seed fills with the same one value."""
+    return fresh.first.ndim == 1 and bool((fresh.alike & (fresh.first == fresh.first[0])).all())
 
 
 def _constants(ours: FreshTensor, theirs: FreshTensor, alike: np.ndarray) -> tuple[str, str] | None:

@@ -55,7 +55,7 @@ def _findings(context: Context, constants: Sequence[Verdict], verdicts: Sequence
     chosen_by_port = cache(partial(_Choices, context))
     for kind, verdict in [*((Kind.CONSTANT, one) for one in constants), *((Kind.INITIALISATION, one) for one in verdicts)]:
         if verdict.words:
-            chosen = kind is Kind.INITIALISATION and verdict.random and chosen_by_port().of(verdict.name)
+            chosen = kind is Kind.INITIALISATION and (verdict.random or verdict.drawn) and chosen_by_port().of(verdict.name)
             known = kind is Kind.INITIALISATION and of_fresh_weights(context, verdict, chosen)
             words = f"{verdict.words}; the port's source sets this initialiser" if chosen else verdict.words
             yield Finding("initialisation", verdict.name, kind, words, verdict.measured, known=known)

@@ -75,12 +75,12 @@ def _frameworks_differ(context: Context) -> bool:
 
 
 def of_fresh_weights(context: Context, verdict: Verdict, chosen: bool) -> bool:
-    """Whether a tensor is drawn otherwise as frameworks do: another distribution, or a vector of one value for a random one.
+    """Whether a tensor is drawn otherwise as frameworks do: another distribution, or a vector of one value on one side alone.
 
     These are mistakes: a weight that is one number everywhere or equal for every seed, another constant than the reference's, and a
     distribution that the port's source chooses (``chosen``).
     """
-    return verdict.random and verdict.drawn and not chosen and _frameworks_differ(context)
+    return verdict.drawn and not chosen and _frameworks_differ(context)
 
 
 def of_statistics(context: Context, port: Module | None, finding: Finding, own: str) -> bool:
