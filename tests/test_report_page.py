@@ -177,6 +177,7 @@ def test_the_corrected_line_of_a_card_is_seen_without_scrolling(chromium, tmp_pa
         assert seen["height"] > 0 and seen["y"] + seen["height"] <= box["y"] + box["height"], (seen, box)
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         assert page.inner_text(".card .in").startswith("+ self.conv = nn.Conv2D(")
+        assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('.card pre'))"), "nor the lines around"
 
 
 def test_a_chart_can_be_magnified_and_then_names_every_place(chromium, failed):

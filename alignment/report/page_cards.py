@@ -17,8 +17,9 @@ STYLE = """
 margin:.6rem 0}
 .card h3{font-size:1rem;margin:.2rem 0;overflow-wrap:anywhere}.card p{margin:.2rem 0;overflow-wrap:anywhere}
 .card pre{border:0;padding:.3rem 0;margin:.3rem 0;font-size:.8125rem;line-height:1.35;background:none;max-height:20rem;
-overflow:auto;white-space:pre;overflow-wrap:normal}
-.card pre span{white-space:pre-wrap;overflow-wrap:anywhere}@media (max-width:40rem){.card pre{max-height:none}}
+overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere}
+@media (max-width:40rem){.card{padding:.3rem .6rem .4rem}.card~.card .strip figcaption{display:none}
+.card pre{max-height:none;font-size:.75rem}}
 .card .out{color:var(--bad)}.card .in{color:var(--good)}.card .strip{margin:.3rem 0 0}.card .strip svg{height:2.2rem}
 .card summary{font-size:.875rem}
 """
@@ -87,6 +88,6 @@ def _strip(one: Finding, rows: Rows, first: bool) -> str:
         return ""
     if not wrong:
         return '<p class="note">Without a chart: this place is none of those that are compared along the network.</p>'
-    title = "Difference in exact mode along the network, of the port with all its mistakes, powers of ten; red: where this one is"
+    title = "Difference of the whole port in exact mode, in powers of ten; red: where this one is"
     title = title if first else "The same chart; red: where this one is"
     return strip([value for _, value in rows], names, wrong, title)
