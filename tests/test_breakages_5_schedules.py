@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from alignment.kinds import Kind
 from alignment.models.tracing import Network
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from mobilenetv3_common.train_config import SCHEDULES as TRAIN_SCHEDULES
-from mobilenetv3_paddle.train import build_optimizer, build_schedule
+from mobilenetv3_paddle.train import build_optimizer, build_schedule, step
 from projects.mobilenetv3.faults.updates import optimizer_with, schedule_with
 from projects.mobilenetv3.project import PROJECT
 
@@ -216,6 +217,43 @@ def test_plain_momentum_for_nesterovs_is_named(context):
     config = dataclasses.replace(groups.GROUPS[0], nesterov=True)
     finding = updated_otherwise(context, optimizer_with(PROJECT, nesterov=False), config)
     assert (finding.location, finding.kind) == ("optimizer.sgd", Kind.NESTEROV), finding.line()
+
+
+def penalised_first(model, optimizer, clip_norm=None, precision=None):
+    step.add_l1_decay(optimizer)
+    with mock.patch.object(step, "add_l1_decay", return_value=None):
+        step.apply_update(model, optimizer, clip_norm, precision)
+
+
+def not_penalised(model, optimizer, clip_norm=None, precision=None):
+    with mock.patch.object(step, "add_l1_decay", return_value=None):
+        step.apply_update(model, optimizer, clip_norm, precision)
+
+
+PENALISED = {
+    "as expected": (lambda: PROJECT, None, ""),
+    "before clipping": (
+        lambda: PROJECT.with_port("train", apply_update=penalised_first),
+        Kind.CLIP_NORM,
+        "the L1 penalty is added before the gradients are clipped, expected behind it",
+    ),
+    "missing": (
+        lambda: PROJECT.with_port("train", apply_update=not_penalised), Kind.WEIGHT_DECAY_MISSING, "the L1 penalty is not added",
+    ),
+    "beside another mistake's formula": (lambda: optimizer_with(PROJECT, nesterov=True), Kind.NESTEROV, "Nesterov"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PENALISED)
+def test_an_l1_penalty_in_another_place_is_named(context, name):
+    make, kind, words = PENALISED[name]
+    config = next(one for one in groups.GROUPS if one.l1_decay)
+    made = context(make())
+    fed = FedUpdates.of(made)
+    found = [measured(made, OptimizerUpdates(config, clip, fed)).explain() for clip in (None, 2.0**-4)]
+    first = next(filter(None, found), None)
+    assert (first and first.kind) == kind and (first is None or words in first.hint), first and first.line()
+    assert (found[0] is None) == (name in ("as expected", "before clipping")), "without clipping the order changes nothing"
 
 
 @pytest.mark.parametrize("name", ["rules", "layer_decay"])

@@ -150,15 +150,50 @@ class OptimizerUpdates:
             return "apply_update", (Kind.NEVER_UPDATED, "the weights are not updated")
         if self.config.name not in MOVES:
             return None
-        material = Material.of(self.fed.gradients, start, self.fed.groups, rates)
-        form = Form.of(self.config.in_float32(), self.clip)
-        for one, state in zip(weights_after(form, material), theirs, strict=True):
-            expected = flat(state, material.names)
-            error, moves = material.by_tensor(one - expected), material.by_tensor(expected - material.start)
-            allowed = tolerance.FORMULA_RTOL * moves + tolerance.FORMULA_LEAST * material.by_tensor(material.start)
-            if not (error <= allowed).all():
-                return None  # the reference's optimizer is another one than this formula's
-        return optimizer_hint(form, material, [flat(state, material.names) for state in ours])
+        made = lambda gradients: Material.of(gradients, start, self.fed.groups, rates)  # noqa: E731
+        config, gradients, penalties = self.config.in_float32(), self.fed.gradients, self._penalties()
+        # An L1 penalty comes behind the clipping, and no form has it: both are in the gradients that the formula is given.
+        form = Form.of(config, None if penalties else self.clip)
+        material = made([_sum(self._clipped(one), penalties) for one in gradients] if penalties else gradients)
+        if not _gives(form, material, theirs):
+            return None  # the reference's optimizer is another one than this formula's
+        found = optimizer_hint(form, material, [flat(state, material.names) for state in ours])
+        if found is not None or not penalties:
+            return found
+        others: list[tuple[Hint, list[State]]] = [((Kind.WEIGHT_DECAY_MISSING, "the L1 penalty is not added"), list(gradients))]
+        if self.clip is not None:
+            words = "the L1 penalty is added before the gradients are clipped, expected behind it"
+            others = [((Kind.CLIP_NORM, words), [self._clipped(_sum(one, penalties)) for one in gradients])]
+        return next((("apply_update", hint) for hint, fed in others if _gives(form, made(fed), ours)), None)
+
+    def _penalties(self) -> State:
+        """What the L1 penalty adds to the gradient of each weight that has one; nothing without one, or with rules by name."""
+        config, groups = self.config, self.fed.groups
+        own = (None, config.norm_weight_decay, config.bias_weight_decay)
+        if not config.l1_decay or config.rules:
+            return {}
+        return {name: config.l1_decay * np.sign(array) for name, array in self.fed.start.items() if own[groups[name]] is None}
+
+    def _clipped(self, gradients: State) -> State:
+        """Gradients held to the norm that this run clips to."""
+        size = float(np.sqrt(sum(norm(one) ** 2 for one in gradients.values())))
+        factor = 1.0 if self.clip is None else min(self.clip / (size + 1e-6), 1.0)
+        return {name: one * factor for name, one in gradients.items()}
+
+
+def _sum(gradients: State, more: State) -> State:
+    return {name: one + more.get(name, 0.0) for name, one in gradients.items()}
+
+
+def _gives(form: Form, material: Material, states: Sequence[State]) -> bool:
+    """Whether a formula gives the weights after each update."""
+    for one, state in zip(weights_after(form, material), states, strict=True):
+        expected = flat(state, material.names)
+        error, moves = material.by_tensor(one - expected), material.by_tensor(expected - material.start)
+        allowed = tolerance.FORMULA_RTOL * moves + tolerance.FORMULA_LEAST * material.by_tensor(material.start)
+        if not (error <= allowed).all():
+            return False
+    return True
 
 
 def at_its_rate(hint: Hint, ours: np.ndarray, right: np.ndarray) -> Hint:
