@@ -344,6 +344,73 @@ class Net(nn.Layer):
         return paddle.tanh(self.fc(self.emb(ids).mean(1))) @ self.emb.weight.T
 """
 UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
+SHARED_REF = """
+import torch
+from torch import nn
+
+
+class Half(nn.Module):
+    def __init__(self, emb):
+        super().__init__()
+        self.emb, self.fc, self.norm = emb, nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, ids):
+        return self.norm(torch.relu(self.fc(self.emb(ids))))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Embedding(30, 16)
+        self.encoder, self.decoder = Half(self.shared), Half(self.shared)
+        self.head = nn.Linear(16, 30, bias=False)
+        self.head.weight = self.shared.weight
+
+    def forward(self, ids):
+        return self.head(self.encoder(ids).mean(1, keepdim=True) + self.decoder(ids.flip(1)))
+"""
+SHARED = """
+import paddle
+from paddle import nn
+
+
+def u():
+    return nn.initializer.Uniform(-.25, .25)
+
+
+class Half(nn.Layer):
+    def __init__(self, emb):
+        super().__init__()
+        self.emb = emb
+        self.block = nn.Sequential(nn.Linear(16, 16, u(), u()), nn.ReLU(), nn.LayerNorm(16))
+
+    def forward(self, ids):
+        return self.block(self.emb(ids))
+
+
+class Body(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.shared = self.table()
+        self.encoder, self.decoder = Half(self.shared), Half(self.shared)
+
+    def table(self):
+        return nn.Embedding(30, 16, weight_attr=nn.initializer.Normal(0., 1.))
+
+    def forward(self, ids):
+        return self.encoder(ids).mean(1, keepdim=True) + self.decoder(ids.flip(1))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.body = Body()
+
+    def forward(self, ids):
+        return self.body(ids) @ self.body.shared.weight.T
+"""
+TWICE = "Half(self.shared), Half(self.shared)"
+OWN_TENSOR = "a tensor of its own, expected the same tensor as shared.weight"
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
 # Reference, port, and kind, place and words of its mistakes.
@@ -533,6 +600,17 @@ CASES = {
         ("", "body", "")]),
     "a buffer for a parameter that is trained": (FOURIER_REF.replace(", requires_grad=False", ""), FOURIER, [
         ("", "", "")]),
+    "an embedding at three places": (SHARED_REF, SHARED, []),
+    "an embedding of its own at each of them": (
+        SHARED_REF, SHARED.replace(TWICE, "Half(self.table()), Half(self.table())"), [
+            ("parameters_untied", "head.weight", OWN_TENSOR)]),
+    "an embedding of its own at one of them": (
+        SHARED_REF, SHARED.replace(TWICE, "Half(self.shared), Half(self.table())"), [
+            ("parameters_untied", "head.weight", OWN_TENSOR)]),
+    "an embedding of its own at each place, where the head is another": (
+        SHARED_REF.replace("self.head.weight = self.shared.weight", "nn.init.normal_(self.head.weight)"),
+        SHARED.replace(TWICE, "Half(self.table()), Half(self.table())"), [
+            ("parameters_untied", "decoder.emb.weight", OWN_TENSOR)]),
     "sines in a frozen embedding and in an attribute": (SINES_REF, SINES, []),
     "such sines in another order": (SINES_REF, SINES.replace("angles.sin(), angles.cos()", "angles.cos(), angles.sin()"), [
         ("", "", "")]),

@@ -135,9 +135,9 @@ class EveryMistake:
         for name in (name for group in tied_by_mistake(port, reference, matching, context.frameworks) for name in group):
             self.known.add(name)
             self._mend(self._nearest(name))
-        for group in untied_by_mistake(port, reference, matching, context.frameworks):
+        for group, apart in untied_by_mistake(port, reference, matching, context.frameworks):
             self.known.update(group)
-            self.untied[group[-1]] = group
+            self.untied[apart[-1]] = group
         return True
 
     def _nearest(self, place: str) -> str:

@@ -124,19 +124,17 @@ def states_compared(port: Module, reference: Module, matching: Matching, framewo
     side, other = frameworks
     names = matching.renaming()
     described, theirs = side.described(port), other.described(reference)
-    apart = tied_by_mistake(port, reference, matching, frameworks)
+    tied = tied_by_mistake(port, reference, matching, frameworks)
     ours: State = {}
     for entry, tensor in described:
         name = renamed(entry, names)
         ours[name] = entry.onto(side.array(tensor), ours.get(name))
     right = in_canonical((entry, other.array(t)) for entry, t in theirs)
-    found = weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)
-    return found + [
-        Finding(
-            "weights", g[-1], Kind.PARAMETERS_UNTIED, f"a tensor of its own, expected the same tensor as {g[0]}", f"{len(g)} names"
-        )
-        for g in untied_by_mistake(port, reference, matching, frameworks)
-    ]
+    found = weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, tied)
+    for group, apart in untied_by_mistake(port, reference, matching, frameworks):
+        words = f"a tensor of its own, expected the same tensor as {group[0]}"
+        found.append(Finding("weights", apart[-1], Kind.PARAMETERS_UNTIED, words, f"{len(group)} names", also=apart[:-1]))
+    return found
 
 
 def tied_by_mistake(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[list[str]]:
@@ -148,11 +146,15 @@ def tied_by_mistake(port: Module, reference: Module, matching: Matching, framewo
     return [group for group in groups if len({together.get(name, name) for name in group}) > 1]
 
 
-def untied_by_mistake(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[list[str]]:
-    """Groups of the reference's names whose parameters are one trained tensor there, and several in the port."""
+def untied_by_mistake(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[tuple[list[str], list[str]]]:
+    """Groups of the reference's names whose parameters are one trained tensor there, and several in the port.
+
+    Beside each stand those of its names, one a tensor, that are no names of its first tensor in the port.
+    """
     (side, other), names = frameworks, matching.renaming()
     held = {renamed(entry, names): id(tensor) for entry, tensor in side.described(port) if entry.role == "parameter"}
     described = [(entry, tensor) for entry, tensor in other.described(reference) if entry.role == "parameter"]
     trained = {entry.canonical for entry, tensor in described if other.trainable(tensor)}
     groups = [[n for n in group if n in held] for group in tied_names(described, lambda e: e.canonical) if group[0] in trained]
-    return [group for group in groups if len({held[name] for name in group}) > 1]
+    apart = [[n for i, n in enumerate(group) if held[n] not in [held[one] for one in group[:i]]][1:] for group in groups]
+    return [(group, names) for group, names in zip(groups, apart, strict=True) if names]

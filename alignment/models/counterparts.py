@@ -11,6 +11,7 @@ from alignment.frameworks.base import Description, Module
 from alignment.models import values
 from alignment.models.forms import Adapters
 from alignment.models.links import Link, covered
+from alignment.models.units import words_of_name
 from alignment.models.values import Live
 from alignment.models.weights import translated
 from alignment.strangers import strangers
@@ -71,6 +72,47 @@ class Matching:
     def renaming(self) -> dict[str, str]:
         """Port path -> reference path."""
         return {own: other for other, own in self.paths.items()}
+
+
+def pair_shared(models: tuple[Module, Module], sides: Sides, matching: Matching) -> None:
+    """Layers of one side's own where the other has one layer at several paths: each is paired with the path that is most like its.
+
+    They are left over otherwise, but for the first; what is wrong, if anything, is that their tensors are not the same one.
+    """
+    shapes: list[dict[str, dict[str, tuple]]] = [{}, {}]
+    paths: list[dict[int, list[str]]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        for entry in side.entries(model):
+            path, _, last = entry.canonical.rpartition(".")
+            shapes[number].setdefault(path, {})[last] = entry.shape
+        for path, module in side.modules(model, every_path=True).items():
+            if path in shapes[number]:
+                paths[number].setdefault(id(module), []).append(path)
+    for number, kind in ((0, "extra"), (1, "missing")):
+        for places in (group for group in paths[1 - number].values() if len(group) > 1):
+            pairs = [pair if number else pair[::-1] for pair in matching.paths.items()]  # its own path first
+            known = [mine for mine, theirs in pairs if theirs in places]
+            rest = {one.own or one.path: one for one in matching.unmatched if one.kind == kind}
+            alone = [path for path in rest if shapes[number].get(path) == shapes[1 - number][places[0]]]
+            if not alone or not known or len(known + alone) > len(places):
+                continue
+            if len(known + alone) < len(places):  # the first name is the one by which the tensor is loaded
+                places, known = [place for place in places if place not in [theirs for _, theirs in pairs]], []
+            found = _most_alike([*known, *alone], places)
+            matching.unmatched = [one for one in matching.unmatched if one not in [rest[path] for path in alone]]
+            again = [(mine, theirs) for mine, theirs in pairs if mine not in known] + found
+            matching.paths = dict(pair if number else pair[::-1] for pair in again)
+
+
+def _most_alike(mine: Sequence[str], theirs: Sequence[str]) -> list[tuple[str, str]]:
+    """Each path with one of the others, those first that have most of their names in common."""
+    words = {path: words_of_name(path) for path in (*mine, *theirs)}
+    alike = {(a, b): len(words[a] & words[b]) / len(words[a] | words[b]) for a in mine for b in theirs}
+    found: dict[str, str] = {}
+    for a, b in sorted(alike, key=lambda pair: -alike[pair]):
+        if a not in found and b not in found.values():
+            found[a] = b
+    return [*found.items()]
 
 
 def pair_containers(port: Module, reference: Module, sides: Sides, matching: Matching, links: Sequence[Link] = ()) -> None:
