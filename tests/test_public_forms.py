@@ -344,7 +344,7 @@ class Net(nn.Layer):
         return paddle.tanh(self.fc(self.emb(ids).mean(1))) @ self.emb.weight.T
 """
 UNTIED = ("parameters_untied", "head.weight", "a tensor of its own, expected the same tensor as emb.weight")
-SHARED_REF = """
+PLACES_REF = """
 import torch
 from torch import nn
 
@@ -369,7 +369,7 @@ class Net(nn.Module):
     def forward(self, ids):
         return self.head(self.encoder(ids).mean(1, keepdim=True) + self.decoder(ids.flip(1)))
 """
-SHARED = """
+PLACES = """
 import paddle
 from paddle import nn
 
@@ -411,6 +411,111 @@ class Net(nn.Layer):
 """
 TWICE = "Half(self.shared), Half(self.shared)"
 OWN_TENSOR = "a tensor of its own, expected the same tensor as shared.weight"
+CACHING_REF = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
+
+    def split(self, x):
+        return x.reshape(*x.shape[:2], 4, 4).transpose(1, 2)
+
+    def forward(self, hidden, mask=None):
+        q, k, v = self.split(self.q(hidden)), self.split(self.k(hidden)), self.split(self.v(hidden))
+        weights = (q @ k.transpose(2, 3) / 2).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).reshape(hidden.shape)), None, (k, v)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn, self.norm, self.norm2 = Attention(), nn.LayerNorm(16), nn.LayerNorm(16)
+        self.fc = nn.Linear(16, 16)
+
+    def forward(self, hidden, cache=None):
+        out, _, cache = self.attn(hidden=self.norm(hidden))
+        x = hidden + nn.functional.dropout(out, 0.1, training=self.training)
+        flat = x.reshape(-1, 16)
+        flat = flat + nn.functional.dropout(self.fc(self.norm2(flat)).relu(), 0.1, training=self.training)
+        return (flat.view(x.shape),)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.blocks, self.head = nn.Embedding(30, 16), nn.ModuleList([Block(), Block()]), nn.Linear(16, 5)
+
+    def forward(self, ids):
+        x = self.emb(ids)
+        for block in self.blocks:
+            x = block(x, cache=None)[0]
+        return self.head(x)
+"""
+CACHING = """
+import paddle
+from paddle import nn
+
+
+def linear(outputs=16):
+    u = nn.initializer.Uniform(-.25, .25)
+    return nn.Linear(16, outputs, u, u)
+
+
+class Attention(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (linear() for _ in range(4))
+
+    def split(self, x):
+        return x.reshape([*x.shape[:2], 4, 4]).transpose([0, 2, 1, 3])
+
+    def forward(self, query, key, value):
+        q, k, v = self.split(self.q(query)), self.split(self.k(key)), self.split(self.v(value))
+        weights = nn.functional.softmax(q @ k.transpose([0, 1, 3, 2]) / 2)
+        return self.o((weights @ v).transpose([0, 2, 1, 3]).reshape(query.shape)), weights
+
+
+class Block(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.attn, self.norm, self.norm2 = Attention(), nn.LayerNorm(16), nn.LayerNorm(16)
+        self.fc = linear()
+        self.drop, self.drop2 = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def forward(self, x, memory):
+        y = self.norm(x)
+        out, weights = self.attn(y, y, y)
+        x = x + self.drop(out)
+        return x + self.drop2(nn.functional.relu(self.fc(self.norm2(x))))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(30, 16, weight_attr=nn.initializer.Normal(0., 1.))
+        self.blocks, self.head, self.drop3 = nn.LayerList([Block(), Block()]), linear(5), DROP
+
+    def forward(self, ids):
+        x = self.drop3(self.emb(ids))
+        for block in self.blocks:
+            x = block(x, None)
+        return self.head(x)
+"""
+OUTER_REF = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.m = Body()
+
+    def forward(self, ids):
+        return self.m(ids)
+"""
+ONCE_MORE = ("layer_extra", "drop3", "Dropout: the reference has no such layer")
 EPS = ("norm_eps", "norm", "wrong eps 0.001, expected 1e-05")
 
 # Reference, port, and kind, place and words of its mistakes.
@@ -600,17 +705,29 @@ CASES = {
         ("", "body", "")]),
     "a buffer for a parameter that is trained": (FOURIER_REF.replace(", requires_grad=False", ""), FOURIER, [
         ("", "", "")]),
-    "an embedding at three places": (SHARED_REF, SHARED, []),
+    "an embedding at three places": (PLACES_REF, PLACES, []),
     "an embedding of its own at each of them": (
-        SHARED_REF, SHARED.replace(TWICE, "Half(self.table()), Half(self.table())"), [
+        PLACES_REF, PLACES.replace(TWICE, "Half(self.table()), Half(self.table())"), [
             ("parameters_untied", "head.weight", OWN_TENSOR)]),
     "an embedding of its own at one of them": (
-        SHARED_REF, SHARED.replace(TWICE, "Half(self.shared), Half(self.table())"), [
+        PLACES_REF, PLACES.replace(TWICE, "Half(self.shared), Half(self.table())"), [
             ("parameters_untied", "head.weight", OWN_TENSOR)]),
     "an embedding of its own at each place, where the head is another": (
-        SHARED_REF.replace("self.head.weight = self.shared.weight", "nn.init.normal_(self.head.weight)"),
-        SHARED.replace(TWICE, "Half(self.table()), Half(self.table())"), [
+        PLACES_REF.replace("self.head.weight = self.shared.weight", "nn.init.normal_(self.head.weight)"),
+        PLACES.replace(TWICE, "Half(self.table()), Half(self.table())"), [
             ("parameters_untied", "decoder.emb.weight", OWN_TENSOR)]),
+    "weights of an attention for its cache, and a dropout of rows for one of sequences": (
+        CACHING_REF, CACHING.replace("DROP", "nn.Identity()"), []),
+    "the same, and a dropout that is too much": (CACHING_REF, CACHING.replace("DROP", "nn.Dropout(0.1)"), [ONCE_MORE]),
+    "the same, and a number of padding in a module that is mended": (
+        CACHING_REF.replace("nn.Embedding(30, 16)", "nn.Embedding(31, 16, padding_idx=30)").replace("Net(", "Body(") + OUTER_REF,
+        CACHING.replace("DROP", "nn.Dropout(0.1)").replace("nn.Embedding(30, 16", "nn.Embedding(31, 16").replace("Net(", "Body(")
+        + OUTER_REF.replace("Module", "Layer"), [
+            ("layer_extra", "m.drop3", ""), ("padding_index", "m.emb", "padding_idx None, expected 30"),
+            ("initialisation", "m.emb.weight", "all values 0")]),
+    "the same, and another scale of its products": (
+        CACHING_REF, CACHING.replace("DROP", "nn.Identity()").replace(") / 2)", ") / 3)"), [
+            ("", "blocks.0.attn", "/ 3, expected 2")]),
     "sines in a frozen embedding and in an attribute": (SINES_REF, SINES, []),
     "such sines in another order": (SINES_REF, SINES.replace("angles.sin(), angles.cos()", "angles.cos(), angles.sin()"), [
         ("", "", "")]),

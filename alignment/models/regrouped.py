@@ -1,8 +1,9 @@
 """Whether a port draws the random numbers of its reference in other axes or pieces: windows by picture, or all in a row.
 
 Shared masks are the same for axes in another order. For axes that are taken together or apart they are the same only where the
-numbers are laid out in the order of the values, which then breaks the former. So that is done only where the two models ask for
-numbers of other shapes and of the same sizes, and where more modules then agree.
+numbers are laid out in the order of the values, which then breaks the former. So that is done only where each of the two models
+asks for numbers of a shape that the other does not, of the same size, and where more modules then agree, or as many and none of
+the numbers has its axes moved: a port that is called otherwise and draws once more agrees nowhere by itself.
 
 One pass over a whole sequence draws at once what a prompt and the steps behind it, with a cache, draw one after another. The
 numbers of the whole are then made of those of its pieces.
@@ -55,10 +56,10 @@ def choose(port: Network, reference: Network, inputs: tuple) -> Drawn:
         for lane in lanes:
             lane.draws.asked = []
             lane.outputs(inputs)
-            every.append(lane.draws.asked)
-            asked.append([tuple(sorted(shape)) for shape in lane.draws.asked])
-        ours, theirs = (sorted(map(math.prod, shapes)) for shapes in asked)
-        if ours != theirs or sorted(asked[0]) == sorted(asked[1]):
+            every.append(list(lane.draws.asked))
+            asked.append(Counter(tuple(sorted(shape)) for shape in lane.draws.asked))
+        alone = asked[0] - asked[1], asked[1] - asked[0]  # a port that draws once more than its reference may do so for these, too
+        if not {*map(math.prod, alone[0])} & {*map(math.prod, alone[1])}:
             return Drawn(pieces=pieces_of(*every))
         agreeing = []
         for flat in (False, True):
@@ -66,7 +67,9 @@ def choose(port: Network, reference: Network, inputs: tuple) -> Drawn:
                 lane.draws.flat = flat
             calls = [(path, call) for path, call in reference.trace(inputs).items() if path in port.modules]
             agreeing.append(sum(alike(port.answer(path, call), reference.answer(path, call)) for path, call in calls))
-        return Drawn(flat=agreeing[1] > agreeing[0])
+        as_it_is = (Counter(every[0]) & Counter(every[1])).total() == (asked[0] & asked[1]).total()  # of no shape are axes moved
+        flat = agreeing[1] > agreeing[0] or (agreeing[1] == agreeing[0] and as_it_is)
+        return Drawn(flat=flat, pieces=MappingProxyType({}) if flat else pieces_of(*every))
     return Drawn()
 
 

@@ -21,7 +21,8 @@ NUMBER, KIND, HELD = "number/", "kind/", "held/"
 class Paddings:
     """Paired embeddings with other padding numbers, which the input of the compared passes does not hold.
 
-    Where the input holds them the gradients tell: a port may treat the number by itself. What is mended is left out.
+    Where the input holds them the gradients tell: a port may treat the number by itself. An embedding that is mended is left out,
+    one in a module that is mended is not: its setting is seen all the same.
 
     Args:
         networks: a model of each role; with the context's weights where None.
@@ -35,8 +36,8 @@ class Paddings:
     def measure(self, context: Context, role: str) -> dict[str, Value]:
         """Padding number and kind of each embedding; of the reference, the numbers that the input holds, too."""
         framework, network = context.sides[role].framework, self.networks[role] if self.networks else context.networks.build(role)
-        mended, modules = tuple(f"{path}." for path in context.mended), framework.modules(network)
-        layers = {path: framework.layer(module) for path, module in modules.items() if not f"{path}.".startswith(mended)}
+        modules = framework.modules(network)
+        layers = {path: framework.layer(module) for path, module in modules.items() if path not in context.mended}
         made: dict[str, Value] = {f"{KIND}{path}": layer.kind for path, layer in layers.items()}
         numbers = {path: layer.settings["padding_idx"] for path, layer in layers.items() if "padding_idx" in layer.settings}
         made |= {f"{NUMBER}{path}": np.array(NONE if number is None else max(number, NONE)) for path, number in numbers.items()}
