@@ -153,6 +153,8 @@ def test_a_right_port_passes_by_default_and_the_frameworks_differences_are_a_lin
     assert "initialisation" not in "".join(unchecked), "it was compared"
     assert "  training mode" in (tmp_path / "report" / "covered.txt").read_text().splitlines()
     assert "  inputs of 43x73 pixels" in (tmp_path / "report" / "covered.txt").read_text(), "there are no pictures"
+    block = (tmp_path / "report" / "report.md").read_text()
+    assert 0 < block.index("only by the differences below") < block.index("**Known differences"), "it is said of those that follow"
     page = (tmp_path / "report" / "report.html").read_text()
     assert "PASS: no mistake found in the port" in page and "Known differences of the frameworks (no mistakes of yours" in page
 

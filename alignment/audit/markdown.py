@@ -59,14 +59,12 @@ def _found(aligned: Aligned) -> list[str]:
             changed = any(line[:1] in "+-" for line in card if line)  # else the lines are shown as they are, and no diff
             fenced = ["", f"```{'diff' if changed else 'text'}", *card, "```", ""]
             lines += [f"{place}: {_plain(card[0])}.", ""] if is_sentence(card) else [place if changed else f"{place}:", *fenced]
-    if sections and sections.patch:
-        lines += [*(f"- {_plain(line)}" for line in sections.patch), ""]
-    if sections and sections.known_lines:
-        lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
-    if remarks := sections.remarks if sections else aligned.localization.remarks:
-        lines += [*(f"- {_plain(remark)}" for remark in remarks), ""]
+    remarks = [*sections.patch, *sections.remarks] if sections else aligned.localization.remarks
+    lines += [*(f"- {_plain(remark)}" for remark in remarks), ""] if remarks else []
     if sections and sections.next:
         lines += [f"**Next:** {_plain(sections.next)}.", ""]
+    if sections and sections.known_lines:
+        lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
     return lines
 
 
