@@ -233,3 +233,24 @@ def test_a_sound_port_has_no_finding(context, step):
 def test_the_table_of_a_sound_port(context):
     layers = locate(context(), [], always=True).layers
     assert len(layers) > 250 and max(row.difference for row in layers) < 1e-11
+
+
+class Difference(torch.nn.Module):
+    def forward(self, x):
+        return x[:, 0] - x[:, 1]
+
+
+class DifferenceOtherwise(nn.Layer):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return (3 * x[:, 0] - 3 * x[:, 1]) / 3 * self.factor
+
+
+@pytest.mark.parametrize("first", [1.0, 1.3, 1.7])
+def test_a_number_whose_terms_cancel_is_held_to_several_draws_of_rounding(first):
+    inputs = np.array([[first, first - 1e-6]])  # by chance one draw moves both terms alike, and their difference not at all
+    assert localize(DifferenceOtherwise(), Difference(), inputs, backward=False).first is None
+    assert localize(DifferenceOtherwise(1 + 1e-7), Difference(), inputs, backward=False).first is not None

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from alignment.strangers import strangers
 
 GRADIENT_OF = "gradient of "
 NamedArrays = dict[str, "np.ndarray | None"]
+MOST_DRAWS = 4  # of one-ulp changes, where a difference may be rounding
 OVERSIZED = 1.5  # so many times the reference's numbers are too many: a stride that is forgotten gives twice or four times as many
 
 
@@ -244,12 +246,9 @@ class Pair:
         path, call = key.split("#")[0], self.calls[key]
         if path not in self.matching.paths or not self.takes(key):
             return Blame(False)
-        cotangents: list[np.ndarray | None] | None = None
-        if phase == "backward":
-            cotangents = list(self.cotangents or ()) if path == "" else list(call.gradients)
-            cotangents = [c if place < self._given_by_port(path, call) else None for place, c in enumerate(cotangents)]
-            if all(c is None for c in cotangents):
-                return Blame(False)
+        cotangents = self._cotangents(key, phase)
+        if cotangents is not None and all(c is None for c in cotangents):
+            return Blame(False)
         ours = self.port.answer(path, call, cotangents, limits)
         if ours.oversized:
             return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, oversized=True)
@@ -303,11 +302,32 @@ class Pair:
             else:
                 shaken_here = shaken.get(name, floors.get(name))
                 wrong, own, words = self.differs(found.get(name), right.get(name), shaken_here, largest, summed)
+                if wrong and self.truth is None and not self.stored and own <= tolerance.MOST_TRAJECTORY:
+                    farthest = self._farthest(key, phase, name, right[name])
+                    wrong, own, words = self.differs(found[name], right[name], farthest, largest, summed)
             blame.own = max(blame.own, own)
             blame.every += [name] if wrong else []
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
+
+    def _farthest(self, key: str, phase: str, name: str, right: Any) -> float:
+        """How far (L2) several one-ulp changes move one quantity of a call: a single one may by chance spare a single number."""
+        path, call = key.partition("#")[0], self.calls[key]
+        named = backward_quantities if phase == "backward" else forward_quantities
+        far = [0.0]
+        for draw in range(MOST_DRAWS):
+            moved = named(self.reference.answer(path, one_ulp_call(call, draw), self._cotangents(key, phase))).get(name)
+            far += [distance(moved, right)] if moved is not None and moved.shape == right.shape else []
+        return max(far)
+
+    def _cotangents(self, key: str, phase: str) -> list[np.ndarray | None] | None:
+        """The gradients of the outputs of a call, as far as the port's module gives these; None in the forward pass."""
+        path, call = key.partition("#")[0], self.calls[key]
+        if phase != "backward":
+            return None
+        cotangents = list(self.cotangents or ()) if path == "" else list(call.gradients)
+        return [c if place < self._given_by_port(path, call) else None for place, c in enumerate(cotangents)]
 
     def _is_unused_part(self, path: str, name: str, found: NamedArrays, right: NamedArrays) -> bool:
         """Whether one side has no gradient for a tensor that it does not use, and the other's is zero: it lies in a larger one."""
@@ -568,22 +588,22 @@ def _input_gradient(place: int) -> str:
     return "gradient of its input" + (f" {place + 1}" if place else "")
 
 
-def one_ulp(array: np.ndarray) -> np.ndarray:
+def one_ulp(array: np.ndarray, draw: int = 0) -> np.ndarray:
     """Every floating element but zeros and infinities moved by one unit in the last place, up or down at random.
 
     A mask stays (``is_mask``).
     """
     if array.dtype.kind != "f" or is_mask(array):
         return array
-    up = np.random.default_rng(array.size).random(array.shape) < 0.5
+    up = np.random.default_rng([array.size, draw] if draw else array.size).random(array.shape) < 0.5
     still = (array == 0) | np.isinf(array)
     with np.errstate(over="ignore"):  # of the largest number that there is
         return np.where(still, array, np.nextafter(array, np.where(up, np.inf, -np.inf).astype(array.dtype)))
 
 
-def one_ulp_call(call: Call) -> Call:
+def one_ulp_call(call: Call, draw: int = 0) -> Call:
     """A call with its input moved by one unit in the last place."""
-    return call.changed(one_ulp)
+    return call.changed(partial(one_ulp, draw=draw))
 
 
 def _in_float64(call: Call) -> Call:
