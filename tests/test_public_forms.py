@@ -410,6 +410,7 @@ class Net(nn.Layer):
         return self.body(ids) @ self.body.shared.weight.T
 """
 TWICE = "Half(self.shared), Half(self.shared)"
+HEAD = "self.body, self.head = Body(), nn.Linear(16, 30, nn.initializer.Normal(0., 1.), bias_attr=False)"
 OWN_TENSOR = "a tensor of its own, expected the same tensor as shared.weight"
 CACHING_REF = """
 import torch
@@ -706,15 +707,16 @@ CASES = {
     "a buffer for a parameter that is trained": (FOURIER_REF.replace(", requires_grad=False", ""), FOURIER, [
         ("", "", "")]),
     "an embedding at three places": (PLACES_REF, PLACES, []),
-    "an embedding of its own at each of them": (
-        PLACES_REF, PLACES.replace(TWICE, "Half(self.table()), Half(self.table())"), [
-            ("parameters_untied", "head.weight", OWN_TENSOR)]),
     "an embedding of its own at one of them": (
         PLACES_REF, PLACES.replace(TWICE, "Half(self.shared), Half(self.table())"), [
             ("parameters_untied", "head.weight", OWN_TENSOR)]),
-    "an embedding of its own at each place, where the head is another": (
+    "an embedding at three places, for a head of its own, too": (
+        PLACES_REF.replace("self.head.weight = self.shared.weight", "nn.init.normal_(self.head.weight)"), PLACES, [
+            ("layer_missing", "head", "the layer Linear is missing in the port")]),
+    "an embedding of its own at each of them": (
         PLACES_REF.replace("self.head.weight = self.shared.weight", "nn.init.normal_(self.head.weight)"),
-        PLACES.replace(TWICE, "Half(self.table()), Half(self.table())"), [
+        PLACES.replace(TWICE, "Half(self.table()), Half(self.table())").replace("self.body = Body()", HEAD).replace(
+            "self.body(ids) @ self.body.shared.weight.T", "self.head(self.body(ids))"), [
             ("parameters_untied", "decoder.emb.weight", OWN_TENSOR)]),
     "weights of an attention for its cache, and a dropout of rows for one of sequences": (
         CACHING_REF, CACHING.replace("DROP", "nn.Identity()"), []),

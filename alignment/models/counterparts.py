@@ -81,10 +81,12 @@ def pair_shared(models: tuple[Module, Module], sides: Sides, matching: Matching)
     """
     shapes: list[dict[str, dict[str, tuple]]] = [{}, {}]
     paths: list[dict[int, list[str]]] = [{}, {}]
+    tensors: list[dict[str, set[int]]] = [{}, {}]
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
-        for entry in side.entries(model):
+        for entry, tensor in side.described(model):
             path, _, last = entry.canonical.rpartition(".")
             shapes[number].setdefault(path, {})[last] = entry.shape
+            tensors[number].setdefault(path, set()).add(id(tensor))
         for path, module in side.modules(model, every_path=True).items():
             if path in shapes[number]:
                 paths[number].setdefault(id(module), []).append(path)
@@ -93,14 +95,15 @@ def pair_shared(models: tuple[Module, Module], sides: Sides, matching: Matching)
             pairs = [pair if number else pair[::-1] for pair in matching.paths.items()]  # its own path first
             known = [mine for mine, theirs in pairs if theirs in places]
             rest = {one.own or one.path: one for one in matching.unmatched if one.kind == kind}
+            taken = set[int]().union(*(tensors[number].get(path, set()) for path in known))
             alone = [path for path in rest if shapes[number].get(path) == shapes[1 - number][places[0]]]
-            if not alone or not known or len(known + alone) > len(places):
+            alone = [path for path in alone if not tensors[number][path] & taken]
+            held = [path for group in paths[number].values() if {*group} & {*known} for path in group]
+            if not alone or not known or len(held + alone) != len(places):
                 continue
-            if len(known + alone) < len(places):  # the first name is the one by which the tensor is loaded
-                places, known = [place for place in places if place not in [theirs for _, theirs in pairs]], []
-            found = _most_alike([*known, *alone], places)
+            found = _most_alike([*held, *alone], places)
             matching.unmatched = [one for one in matching.unmatched if one not in [rest[path] for path in alone]]
-            again = [(mine, theirs) for mine, theirs in pairs if mine not in known] + found
+            again = [(mine, theirs) for mine, theirs in pairs if mine not in held] + found
             matching.paths = dict(pair if number else pair[::-1] for pair in again)
 
 

@@ -131,10 +131,10 @@ def _by_one_name(
     so_far: tuple[Matching, list[Link], bool],
     unknown: tuple[Forms, Forms],
 ) -> tuple[tuple[Matching, list[Link], bool], tuple[Forms, Forms], Tied]:
-    """What ``again`` matches where a tensor of several names goes by fewer: its first, those of called modules, or paired ones."""
+    """What ``again`` matches where each tensor of several names goes by one: its first, or those of modules that the pass calls."""
     (mine, theirs), (port, reference) = sides, models
     lacks = lambda one: lacking(one[0], one[1], mine.entries(port), theirs.entries(reference))  # noqa: E731
-    for known_as in (_second_names, partial(_idle_names, inputs), partial(_unpaired_names, port, *so_far[:2])):
+    for known_as in (_second_names, partial(_idle_names, inputs)):
         hidden = known_as(mine, port), known_as(theirs, reference)
         if not any(hidden):
             continue
@@ -270,18 +270,6 @@ def _idle_names(inputs: Callable[[], tuple], framework: Description, model: Modu
     idle = [[entry for entry in group if entry.canonical.rpartition(".")[0] not in called] for group in together.values()]
     pairs = zip(idle, together.values(), strict=True)
     return tuple(entry.own for alone, group in pairs if len(alone) < len(group) for entry in alone)
-
-
-def _unpaired_names(
-    port: Module, matching: Matching, links: Sequence[Link], framework: Description, model: Module
-) -> tuple[str, ...]:
-    """Own names of tensors whose modules have no counterpart, and that a paired module holds, too."""
-    number = int(model is not port)
-    paired, named = set((matching.paths.values(), matching.paths)[number]), covered(links)[number]
-    described = [(entry, id(tensor)) for entry, tensor in framework.described(model)]
-    known = {entry.own: entry.canonical.rpartition(".")[0] in paired or entry.canonical in named for entry, _ in described}
-    held = {tensor for entry, tensor in described if known[entry.own]}
-    return tuple(entry.own for entry, tensor in described if not known[entry.own] and tensor in held)
 
 
 def _hide(models: tuple[Module, Module], sides: Sides, unknown: tuple[Forms, Forms], tied: Tied = ((), ())) -> None:
