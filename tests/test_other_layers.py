@@ -305,6 +305,79 @@ class Net(nn.Layer):
         return self.post(paddle.tanh(self.pre(x) + self.places))
 """
 EXCHANGED = "the constructor makes other constants: places has its halves exchanged along axis 1"
+PIXELS_REF = """
+
+class Mlp(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.fc1, self.act, self.fc2 = nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim)
+
+    def forward(self, x):
+        return self.fc2(self.act(self.fc1(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, dim, size):
+        super().__init__()
+        self.size, self.norm1, self.norm2 = size, nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.depthwise, self.mlp = nn.Conv2d(dim, dim, 3, padding=1, groups=dim), Mlp(dim)
+
+    def forward(self, x):
+        n, _, c = x.shape
+        shortcut = x
+        x = self.norm1(x).transpose(1, 2).reshape(n, c, *self.size)
+        x = self.depthwise(x).flatten(2).transpose(1, 2)
+        x = shortcut + x / math.sqrt(2)
+        return x + self.mlp(self.norm2(x)) / math.sqrt(2)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 4, 4), nn.LayerNorm(8)
+        self.blocks, self.head = nn.ModuleList([Block(8, (6, 5)) for _ in range(3)]), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.norm(self.stem(x).flatten(2).transpose(1, 2))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+"""
+PIXELS = """
+
+def smaller(x):
+    return x / math.sqrt(2)
+
+
+class Block(nn.Layer):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.depthwise = nn.Conv2D(dim, dim, 3, padding=1, groups=dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, 2 * dim),
+            nn.GELU(),
+            nn.Linear(2 * dim, dim),
+        )
+
+    def forward(self, x):
+        y = self.norm1(x)
+        y = self.depthwise(y.transpose([0, 3, 1, 2])).transpose([0, 2, 3, 1])
+        x = x + smaller(y)
+        return x + smaller(self.mlp(self.norm2(x)))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2D(3, 8, 4, 4), nn.LayerNorm(8)
+        self.blocks, self.head = nn.Sequential(*[Block(8) for _ in range(3)]), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.norm(self.stem(x).transpose([0, 2, 3, 1]))
+        return self.head(self.blocks(x).mean([1, 2]))
+"""
+
 PAIRS = {
     "table": (TABLE_REF, TABLE, "4x5x4"),
     "given": (GIVEN_REF, GIVEN, "4x4"),
@@ -313,8 +386,22 @@ PAIRS = {
     "packed": (PACKED_REF, PACKED, "4x9x6"),
     "weight norm": (NORM_REF, NORM, "4x8x20"),
     "decoder": (DECODER_REF, DECODER, "ids.npz"),
+    "pixels": (PIXELS_REF, PIXELS, "4x3x24x20"),
 }
 CASES = {
+    "pixels, sound": ((), []),
+    "pixels, gelu": (
+        ("nn.GELU()", "nn.GELU(approximate=True)"),
+        [("call_argument", None, "ours.py:20: gelu approximate True, expected False")],
+    ),
+    "pixels, residual": (
+        ("        y = self.norm1(x)\n", "        x = y = self.norm1(x)\n"),
+        [("operand", None, "+ of blocks.0.norm1 in line 25, expected of norm in line 38")],
+    ),
+    "pixels, divisor": (
+        ("return x / math.sqrt(2)", "return x"),
+        [("call_missing", None, "/ 1.41421 is missing")],
+    ),
     "given, sound": ((), []),
     "given, detached": (("self.a(x)", "self.a(x.detach())"), [("detached", "Net.forward", "detach: no gradient flows back")]),
     "table, sound": ((), []),
@@ -358,7 +445,7 @@ def test_what_is_said_of_layers_of_another_kind(case, tmp_path, capsys):
     said = capsys.readouterr().out
     assert (status, len(found["mistakes"])) == (int(bool(wanted)), len(wanted)), said
     for one, (kind, place, words) in zip(found["mistakes"], wanted, strict=True):
-        assert one["kind"] == (kind or one["kind"]) and one["location"] == place and words in one["hint"], one
+        assert one["kind"] == (kind or one["kind"]) and place in (None, one["location"]) and words in one["hint"], one
     assert "still fails" not in said and "float32_constant" not in said, said
     if case == "decoder, sound":
         assert "1 decoding" in said

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from alignment import tolerance
 from alignment.frameworks.base import Operation, Trace
 from alignment.models.forms.axes import Order, turned
 from alignment.models.links import plain
+
+LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 
 
 def equal(a: np.ndarray, b: np.ndarray, rtol: float = tolerance.OPERATION_RTOL) -> bool:
@@ -77,9 +80,9 @@ class PairedCalls:
 
     Attributes:
         ours, theirs: the calls.
-        exact: by number of a value of the port's: the reference's values that equal it in shape too.
+        exact: by number of a value of the port's: the reference's values that equal it in shape too, or are made as it is.
         flat: the same, where the shape may differ; of a weight, where it may lie transposed.
-        held: numbers of the reference's values that the port has, in the same shape -> of the port's.
+        held: numbers of the reference's values that the port has, in the same shape or made in the same way -> of the port's.
         orders: in which the axes of the port's arrays may stand otherwise.
         rtol: within which two values are equal.
     """
@@ -91,6 +94,13 @@ class PairedCalls:
     held: dict[int, list[int]]
     orders: Sequence[Order] = ()
     rtol: float = tolerance.OPERATION_RTOL
+
+    @functools.cached_property
+    def reshaped(self) -> frozenset[int]:
+        """The reference's values that only lay out what the port has in another shape, but for axes of size 1."""
+        made = {value for one in self.theirs.operations if one.name in LAYOUT for value in one.outputs}
+        both = [(self.ours.values[mine], value) for mine, values in enumerate(self.flat) for value in values if value in made]
+        return frozenset(value for array, value in both if plain(array.shape) != plain(self.theirs.values[value].shape))
 
     def known(self, operation: Operation, tables: bool = False) -> bool:
         """Whether all that a call of the port got is among the reference's values; with ``tables`` also what no call has made."""
@@ -120,21 +130,42 @@ class PairedCalls:
 
         With ``tables`` a table that the port alone holds agrees, too.
 
-        Those that give the reference's numbers with other axes of size 1 come last; one is none where all that is computed from
-        it is the reference's again.
+        Those that give the reference's numbers in another shape come last, and are none where what is computed from them is the
+        reference's again: of other axes of size 1 all of it, of other shapes some of it.
         """
         healing: dict[int, bool] = {}
         suspects = [one for one in self.ours.operations if one.file and self.known(one, tables) and self.diverges(one)]
-        yield from (one for one in suspects if self.other_numbers(one))
-        yield from (one for one in suspects if not self.other_numbers(one) and not self._heals(one, healing))
+        others = [one for one in suspects if self.other_numbers(one)]
+        reshaped = [one for one in others if self._taken_up(one)]
+        yield from (one for one in others if one not in reshaped)
+        yield from (one for one in suspects if one not in others and not self._heals(one, healing))
+        yield from reshaped
 
     def other_numbers(self, operation: Operation) -> bool:
         """Whether a call of the port gave something that the reference has nowhere but for axes of size 1, or raised."""
         return not operation.outputs or not all(self._same_but_for_ones(value) for value in main(operation))
 
+    def _taken_up(self, operation: Operation) -> bool:
+        """Whether a call gives the reference's numbers in another shape, and a call that computes from them gives them, too.
+
+        Or it puts numbers into another order, in which the reference has them.
+        """
+        values = set(main(operation))
+        if not values or not all(self.flat[value] for value in values):
+            return False
+        arrays = [self.ours.values[value] for value in (*operation.inputs[:1], *main(operation)[:1])]
+        if operation.name in LAYOUT and len(arrays) == 2 and not equal(*arrays, self.rtol):
+            return True
+        for one in (one for one in self.ours.operations if one.number > operation.number and values & set(one.inputs)):
+            if one.name in LAYOUT:
+                values |= set(main(one))
+            elif one.outputs and all(self.flat[value] for value in main(one)):
+                return True
+        return False
+
     def _same_but_for_ones(self, value: int) -> bool:
         shapes = {plain(array.shape) for array in turned(self.ours.values[value], self.orders)}
-        return any(plain(self.theirs.values[other].shape) in shapes for other in self.flat[value])
+        return bool(self.exact[value]) or any(plain(self.theirs.values[other].shape) in shapes for other in self.flat[value])
 
     def _heals(self, operation: Operation, known: dict[int, bool]) -> bool:
         """Whether a call gives the reference's numbers but for axes of 1, and so do all that follow, until they agree."""
@@ -169,12 +200,13 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: floa
     exact: list[set[int]] = []
     flat: list[set[int]] = []
     held: dict[int, list[int]] = defaultdict(list)
+    laid = _laid_otherwise(ours, theirs)
     for number, array in enumerate(ours.values):
         found, same = [], set[int]()
         for other_way in turned(array, orders):
             like = there.like(other_way)
             found += like
-            same |= {one for one in like if _alike(theirs.values[one], other_way)}
+            same |= {one for one in like if _alike(theirs.values[one], other_way) or laid(number, one)}
         for other in same:
             held[other].append(number)
         if not found and number not in made and array.ndim == 2:  # the weight of a linear layer
@@ -182,6 +214,22 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: floa
         exact.append(same)
         flat.append(set(found))
     return PairedCalls(ours, theirs, exact, flat, dict(held), orders, rtol)
+
+
+def _laid_otherwise(ours: Trace, theirs: Trace) -> Callable[[int, int], bool]:
+    """Whether two values of equal numbers differ in shape alone: the same calculation made both, of pixels in rows or one by one.
+
+    Not where the shapes differ in axes of size 1, which another call may extend, or where the port returns the value.
+    """
+    mine, its = ({v: one.name for one in side.operations for v in one.outputs if v not in one.inputs} for side in (ours, theirs))
+    results = set(ours.results)
+
+    def laid(one: int, other: int) -> bool:
+        name = mine.get(one, "")
+        shapes = plain(ours.values[one].shape), plain(theirs.values[other].shape)
+        return bool(name) and name == its.get(other) and name not in LAYOUT and one not in results and shapes[0] != shapes[1]
+
+    return laid
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

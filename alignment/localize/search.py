@@ -359,14 +359,22 @@ def _underived(pair: Pair, path: str) -> str:
 def _of_calls(pair: Pair, found: Finding, wrong: list[Proposal]) -> Finding:
     """The same with the arguments that are wrong, and the layer of the framework that makes the call."""
     found.arguments = _arguments(wrong)
-    if len(wrong) == 1 and (layer := wrong[0].layer) is not None:
+    alike = len({(one.source, one.words) for one in wrong}) == 1 and all(one.layer is not None for one in wrong)
+    if alike and (layer := wrong[0].layer) is not None:
         modules = pair.port.framework.modules(pair.port.model, every_path=True)
         found.layer = next((path for path, module in modules.items() if module is layer), "")
     return found
 
 
 def _lines(wrong: list[Proposal]) -> str:
-    return "; also ".join(dict.fromkeys(f"{one.source}: {one.words}" for one in wrong))
+    """The words of each, of those about one call of the source the first."""
+    found: dict[tuple, list[str]] = {}
+    for one in wrong:
+        found.setdefault((one.source, one.operation.function, one.operation.site, one.kind), []).append(
+            f"{one.source}: {one.words}"
+        )
+    several = {words[0]: len(words) if len(set(words)) > 1 else 1 for words in found.values()}
+    return "; also ".join(f"{words}, and alike in its other calls" if count > 1 else words for words, count in several.items())
 
 
 def _arguments(wrong: list[Proposal]) -> list[Argument]:

@@ -21,11 +21,11 @@ from alignment.compare import distance
 from alignment.frameworks.base import CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
-from alignment.localize.calls import PairedCalls, aligned, equal
+from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
-from alignment.localize.hypotheses.proposals import LAYOUT, Proposal, at_the_end, elsewhere, inserted, proposals, segments
+from alignment.localize.hypotheses.proposals import Proposal, at_the_end, elsewhere, inserted, proposals, segments
 from alignment.localize.hypotheses.replay import Rerun, replayed
 from alignment.localize.roles import CAUSAL, Roles, between, reordered, shifted
 from alignment.localize.source import set_by
@@ -36,6 +36,7 @@ from alignment.strangers import strangers
 SECONDS = 30.0  # of the processor, for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
+AGAIN = 24  # calls of these places
 DROPOUT = "dropout"  # the function's name, and a layer's kind
 VAGUER = (Kind.CALL_MISSING, Kind.CALL_EXTRA, Kind.OTHER_FUNCTION)
 
@@ -262,7 +263,9 @@ class _Search:
     def _followed(self, layouts: bool) -> list[Proposal]:
         fixes: dict[int, CallChange] = {}
         made: list[Proposal] = []
-        for _ in range(MISTAKES):
+        for _ in range(AGAIN):
+            if len(set(map(_place_of, made))) > MISTAKES:
+                break
             ours = self._traced(fixes)
             if ours is None or (not made and self._right(ours)):
                 return []
@@ -278,13 +281,17 @@ class _Search:
 
     def _needed(self, made: list[Proposal]) -> list[Proposal]:
         """The fewest that mend the module, as far as that is seen: what the reference gave hides all before it."""
-        for count in range(1, len(made)):
-            for some in itertools.combinations(made, count):
-                changes = {number: change for one in some for number, change in one.changes.items()}
+        places: dict[tuple, list[Proposal]] = {}
+        for one in made:
+            places.setdefault(_place_of(one), []).append(one)
+        for count in range(1, len(places)):
+            for some in itertools.combinations(places.values(), count):
+                chosen = [one for alike in some for one in alike]
+                changes = {number: change for one in chosen for number, change in one.changes.items()}
                 if any(isinstance(change, list) for change in changes.values()):
                     continue
                 if (trace := self._traced(changes)) is not None and self._right(trace):
-                    return list(some)
+                    return chosen
         return made
 
     def _goes_on(self, trace: Trace, proposal: Proposal) -> bool:
@@ -294,7 +301,9 @@ class _Search:
         pair = aligned(trace, self.theirs, self.orders, self.rtol)
         apart = [one for one in following if pair.other_numbers(one)]
         lacks = proposal.kind is Kind.CALL_MISSING
-        again_so = (lacks and any(other.words == proposal.words for other in proposals(pair, one)) for one in apart)
+        steps = lambda one: [described(step) for step in one.theirs]  # noqa: E731
+        alike = lambda one: one.kind is proposal.kind and steps(one) == steps(proposal)  # noqa: E731
+        again_so = (lacks and any(map(alike, proposals(pair, one))) for one in apart)
         return bool(following) and len(apart) < len(following) and all(again_so)
 
     def _next(self, pair: PairedCalls, fixes: Mapping[int, CallChange], layouts: bool) -> tuple[Proposal | None, Proposal | None]:
@@ -380,6 +389,12 @@ class _Search:
         return True
 
 
+def _place_of(proposal: Proposal) -> tuple:
+    """What calls have in common that one place of the source makes."""
+    one = proposal.operation
+    return one.file, one.line, one.function, one.site
+
+
 def _varied(array: np.ndarray) -> bool:
     """Whether an array holds numbers that differ."""
     return array.dtype.kind == "f" and array.size > 1 and bool((array != array.flat[0]).any())
@@ -395,32 +410,44 @@ def _where_set(made: Proposal, one: Operation, other: Operation) -> Proposal:
 
 
 def _in_own_shapes(pair: PairedCalls, proposal: Proposal) -> Proposal:
-    """The same, where what is put in the place of a call's outputs has other axes of size 1: in the shapes of the port's."""
+    """The same, where what is put in the place of a call's outputs has another shape: in the shapes of the port's."""
     made = {one.number: [pair.ours.values[value] for value in one.outputs] for one in pair.ours.operations}
-    changes = dict(proposal.changes)
+    changes, as_laid = dict(proposal.changes), _as_laid(proposal)
     for number, change in changes.items():
         if isinstance(change, list) and len(change) == len(made.get(number, [])):
             both = zip(change, made[number], strict=True)
-            changes[number] = [_in_shape(new, old.shape, pair.orders) for new, old in both]
+            changes[number] = [_in_shape(new, old.shape, pair.orders, as_laid) for new, old in both]
     return replace(proposal, changes=changes)
 
 
-def _in_shape(array: np.ndarray, shape: tuple[int, ...], orders: Sequence[Order]) -> np.ndarray:
+def _as_laid(proposal: Proposal) -> bool:
+    """Whether equal numbers in one order are the same although the shape is another: the call lays nothing out otherwise."""
+    return proposal.operation.name not in LAYOUT
+
+
+def _in_shape(array: np.ndarray, shape: tuple[int, ...], orders: Sequence[Order], as_laid: bool) -> np.ndarray:
     if plain(array.shape) == plain(shape):
         return array.reshape(shape)
     back = [tuple(int(axis) for axis in np.argsort(order)) for order in orders]
-    return next((other for other in turned(array, back) if other.shape == shape), array)
+    size = int(np.prod(shape))
+    return next(
+        (other for other in turned(array, back) if other.shape == shape),
+        array.reshape(shape) if as_laid and size == array.size else array,
+    )
 
 
 def _gives(trace: Trace, proposal: Proposal, orders: Sequence[Order], rtol: float) -> bool:
     """Whether the changed call gives what the reference's gives; always so where its output was put there."""
-    change = proposal.changes.get(proposal.operation.number)
+    change, as_laid = proposal.changes.get(proposal.operation.number), _as_laid(proposal)
     if not (isinstance(change, Mapping) or callable(change)) or not proposal.right:
         return True
     again = next((one for one in trace.operations if one.number == proposal.operation.number), None)
     if again is None or not again.outputs:
         return False
     return all(
-        any(plain(made.shape) == plain(right.shape) and equal(made, right, rtol) for made in turned(trace.values[value], orders))
+        any(
+            (as_laid or plain(made.shape) == plain(right.shape)) and equal(made, right, rtol)
+            for made in turned(trace.values[value], orders)
+        )
         for value, right in zip(again.outputs, proposal.right, strict=False)
     )

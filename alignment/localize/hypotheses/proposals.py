@@ -18,7 +18,7 @@ from alignment.finding import Argument
 from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, computed
 from alignment.frameworks.base import CallChange, Module, Operation
 from alignment.kinds import Kind
-from alignment.localize.calls import PairedCalls, constant, equal
+from alignment.localize.calls import LAYOUT, PairedCalls, constant, equal
 from alignment.localize.hypotheses.call_words import (
     described,
     difference,
@@ -34,7 +34,6 @@ from alignment.models.links import plain
 from alignment.raised import shown
 from alignment.strangers import Refused
 
-LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 CHAIN = 3  # calls that are missing at one place
 THROUGH = 3  # calls between a part of what was split and the call that takes it
 MOST_PARTS = 4  # of which every order is tried
@@ -432,7 +431,7 @@ def _chain(pair: PairedCalls, value: int, most: int = CHAIN) -> list[Operation]:
                 return []
             continue
         steps.insert(0, maker)
-        wanted += [v for v in maker.inputs if v not in pair.held and not constant(pair, v)]
+        wanted += [v for v in maker.inputs if v not in pair.held and v not in pair.reshaped and not constant(pair, v)]
     return sorted(steps, key=lambda step: step.number) if most != CHAIN else steps
 
 

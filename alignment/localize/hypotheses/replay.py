@@ -21,9 +21,9 @@ from alignment.frameworks._call_names import SYMBOLS, computed
 from alignment.frameworks._calls import Arrays
 from alignment.frameworks.base import Behind, CallChange, Operation, Trace
 from alignment.kinds import Kind
-from alignment.localize.calls import PairedCalls, aligned, equal
+from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
 from alignment.localize.hypotheses.call_words import described, difference, in_full, operand_words, same, title
-from alignment.localize.hypotheses.proposals import LAYOUT, Proposal
+from alignment.localize.hypotheses.proposals import Proposal
 from alignment.models.forms.axes import Order
 from alignment.strangers import Refused
 
