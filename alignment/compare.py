@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alignment import tolerance
-from alignment.distance import distance, gap, norm, out_of_range, relative
+from alignment.distance import distance, gap, hidden, norm, out_of_range, relative
 
 IN_EXACT_MODE = "exact mode differs by"  # what the reason of a row that failed in exact mode holds
 
@@ -176,9 +176,10 @@ def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = Tr
 
 
 def without_masked(*arrays: np.ndarray | None) -> list[Any]:
-    """The arrays with 0 in the places where all of them hold -inf, as a mask of logits does: nothing differs there.
+    """The arrays with 0 in the places where all of them hide a score, by -inf or by a type's lowest number: nothing differs there.
 
-    Infinity with the other sign comes of an overflow, and equals nothing.
+    A mask of such numbers would let all else pass that stands beside it. Infinity with the other sign comes of an overflow, and
+    equals nothing.
 
     Args:
         arrays: of one quantity; those that are None are left out. Where shapes differ, or nothing else is in them (a loss that
@@ -187,12 +188,9 @@ def without_masked(*arrays: np.ndarray | None) -> list[Any]:
     given = [array for array in arrays if array is not None]
     if not given or any(a.dtype.kind != "f" or a.shape != given[0].shape for a in given):
         return list(arrays)
-    shared = np.isneginf(given[0])
-    if not shared.any():
-        return list(arrays)
-    for array in given[1:]:
-        shared &= np.isneginf(array)
-    if shared.all():
+    shared = np.logical_and.reduce([np.isneginf(array) for array in given])
+    shared |= np.logical_and.reduce([hidden(array) for array in given])
+    if not shared.any() or shared.all():
         return list(arrays)
     return [None if array is None else np.where(shared, array.dtype.type(0), array) for array in arrays]
 

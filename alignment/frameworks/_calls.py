@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import sys
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -301,8 +303,11 @@ class Recorder:
         return output if replaced else None
 
     def _called(self) -> tuple[Called, Module | None]:
-        """The innermost frame in a model's source, none beyond the call that began the trace; and the framework's layer inside."""
-        frame, layer = sys._getframe(1), None
+        """The innermost frame in a model's source, none beyond the call that began the trace; and the framework's layer inside.
+
+        Where there is none, the class of a model's source whose forward is the framework's.
+        """
+        frame, layer, derived = sys._getframe(1), None, None
         while frame is not None:
             file = frame.f_code.co_filename
             if frame.f_code.co_name == "traced" and file.startswith(OWN_FOLDER):
@@ -313,8 +318,24 @@ class Recorder:
             if inside and layer is None and frame.f_code.co_name == self.framework.computing:
                 owner = frame.f_locals.get("self")
                 layer = owner if isinstance(owner, self.framework.module_type) else None
+            derived = derived or (self._derived(frame) if inside else None)
             frame = frame.f_back  # type: ignore[assignment]
-        return ("", 0, "", 0), None
+        return (derived, layer) if derived else (("", 0, "", 0), None)
+
+    def _derived(self, frame: FrameType) -> Called | None:
+        """The class in a model's source whose forward is the framework's, a block derived from ``Sequential``, where one runs."""
+        owner = frame.f_locals.get("self") if frame.f_code.co_name == self.framework.computing else None
+        place = _defined(owner.__class__) if isinstance(owner, self.framework.module_type) else None
+        outside = place is not None and (not place[0].startswith(self._root) or place[0].startswith(self._models))
+        return place if outside else None
+
+
+@functools.cache
+def _defined(kind: Hashable) -> Called | None:
+    """Where a class is defined."""
+    with contextlib.suppress(OSError, TypeError):
+        return inspect.getsourcefile(kind) or "", inspect.getsourcelines(kind)[1], kind.__name__, 0  # type: ignore[arg-type, attr-defined]
+    return None
 
 
 def _key(tensor: Tensor) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from alignment.frameworks._pieces import left_out, pieces_of
 from mobilenetv3_common.weights import Entry, State, in_canonical
 
 # Where the derivative of a layer jumps, by kind. An input on the other side of one gives another gradient.
+LISTS = ("ModuleList", "LayerList", "CellList", "ModuleDict", "LayerDict")  # nothing calls them
 STATISTICS = ("running_mean", "running_var")  # canonical last names of what a normalisation keeps from batch to batch
 KINKS: dict[str, tuple[float, ...]] = {"relu": (0.0,), "relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
 
@@ -89,6 +90,10 @@ class Description(abc.ABC):
     @abc.abstractmethod
     def own_tensors(self, module: Module) -> dict[str, Tensor]:
         """A module's parameters, then its persistent buffers, those of its children left out, by the framework's own names."""
+
+    def has_forward(self, module: Module) -> bool:
+        """Whether a module can be called; a list of modules cannot."""
+        return self.layer(module).title not in LISTS
 
     def unsaved(self, module: Module) -> dict[str, Tensor]:
         """A module's own buffers that its state does not hold, those of its children left out, by the framework's own names."""

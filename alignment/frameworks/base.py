@@ -129,6 +129,10 @@ class Framework(Description):
         """Whether an import that raised is worth another try: the framework has just mended what was wrong beside it."""
         return False
 
+    def has_forward(self, module: Module) -> bool:
+        inherited = getattr(self.module_type, self.computing, None)
+        return self.computing in vars(module) or inherited is None or getattr(type(module), self.computing, None) is not inherited
+
     # --- arrays and tensors ------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

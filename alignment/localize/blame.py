@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from alignment import low_precision, tolerance
-from alignment.compare import distance, norm, relative, rounded_by, strict_problem, summation32, where_derived, without_masked
+from alignment.compare import (
+    distance,
+    norm,
+    relative,
+    rounded_by,
+    strict_problem,
+    summation32,
+    where_derived,
+    without_masked,
+)
+from alignment.distance import hidden
 from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.watch import Watch
@@ -465,9 +475,9 @@ def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> list[tuple[tuple[int, ...
 
 
 def largest_of(named: NamedArrays) -> float:
-    """L2 norm of the largest array, infinities left out: they would let everything else pass."""
+    """L2 norm of the largest array, infinities and what hides a score left out: they would let everything else pass."""
     found = [value for value in named.values() if value is not None]
-    return max((norm(np.where(np.isinf(v), 0, v) if v.dtype.kind == "f" else v) for v in found), default=0.0)
+    return max((norm(np.where(np.isinf(v) | hidden(v), 0, v) if v.dtype.kind == "f" else v) for v in found), default=0.0)
 
 
 @dataclass

@@ -154,7 +154,7 @@ class PairedCalls:
         if not values or not all(self.flat[value] for value in values):
             return False
         arrays = [self.ours.values[value] for value in (*operation.inputs[:1], *main(operation)[:1])]
-        if operation.name in LAYOUT and len(arrays) == 2 and not equal(*arrays, self.rtol):
+        if operation.name in LAYOUT and len(arrays) == 2 and not equal(arrays[0], arrays[1], self.rtol):
             return True
         for one in (one for one in self.ours.operations if one.number > operation.number and values & set(one.inputs)):
             if one.name in LAYOUT:

@@ -140,15 +140,17 @@ def _chains(
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Containers of the port and of the reference that are not paired and hold the same paired layers, the outermost first.
 
-    One that holds a tensor of a link besides, or only some of those that a link joins, is another one.
+    One that holds a tensor of a link besides, or only some of those that a link joins, is another one; and so is a list of modules,
+    which nothing calls, beside a module that is called.
     """
-    holding: list[dict[tuple[frozenset[str], frozenset[tuple]], list[str]]] = [{}, {}]
+    holding: list[dict[tuple[frozenset[str], frozenset[tuple], bool], list[str]]] = [{}, {}]
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         known = (set(paired.values()), set(paired))[number]
         for path, module in side.modules(model).items():
             if path not in known and side.children(module):
                 inside = frozenset(other for other, own in paired.items() if (own, other)[number].startswith(f"{path}."))
-                holding[number].setdefault((inside, _linked(links, number, path)), []).append(path)
+                held = inside, _linked(links, number, path), side.has_forward(module)
+                holding[number].setdefault(held, []).append(path)
     for held, others in holding[1].items():
         if held[0] and held in holding[0]:
             yield holding[0][held], others
@@ -184,11 +186,13 @@ def pair_by_tensors(models: tuple[Module, Module], sides: Live, matching: Matchi
     known = set(matching.paths.values()), set(matching.paths)
     found: list[dict[frozenset, list[str]]] = [{}, {}]
     linked: list[set[str]] = [set(), set()]  # modules of which every tensor is in a link
-    holds = lambda own, other: (  # noqa: E731
-        sides[0].own_tensors(modules[0][own])
-        or sides[1].own_tensors(modules[1][other])
-        or (own in linked[0] and other in linked[1])
-    )
+
+    def holds(own: str, other: str) -> bool:
+        if sides[0].has_forward(modules[0][own]) is not sides[1].has_forward(modules[1][other]):
+            return False
+        of_their_own = bool(sides[0].own_tensors(modules[0][own]) or sides[1].own_tensors(modules[1][other]))
+        return of_their_own or (own in linked[0] and other in linked[1])
+
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         tensors = [entry.canonical for entry in side.entries(model)]
         groups = {frozenset((link.port, link.reference)[number]): place for place, link in enumerate(links)}

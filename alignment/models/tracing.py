@@ -381,13 +381,12 @@ class Network:
         forward has other arguments."""
         if self.stored is not None:
             return self.stored.answer(path, call, "forward").held
-        module, name = self.modules[path], self.framework.computing
-        inherited = getattr(self.framework.module_type, name, None)
-        if name not in vars(module) and inherited is not None and getattr(type(module), name, None) is inherited:
+        module = self.modules[path]
+        if not self.framework.has_forward(module):
             return False
         args, kwargs = self.given(path, call)
         try:
-            inspect.signature(getattr(module, name)).bind(*args, **kwargs)
+            inspect.signature(getattr(module, self.framework.computing)).bind(*args, **kwargs)
         except TypeError:
             return False
         except ValueError:  # one that cannot be inspected
