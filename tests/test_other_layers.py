@@ -305,6 +305,116 @@ class Net(nn.Layer):
         return self.post(paddle.tanh(self.pre(x) + self.places))
 """
 EXCHANGED = "the constructor makes other constants: places has its halves exchanged along axis 1"
+LOWEST_REF = """
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.value = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.tanh(self.gate(x)) * self.value(x)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias, self.mlp = nn.Parameter(torch.zeros(5, 5)), Gated()
+
+    def forward(self, x, bias):
+        if bias is None:
+            lowest = torch.finfo(x.dtype).min
+            bias = self.bias + torch.triu(torch.full((5, 5), lowest, dtype=x.dtype), 1)
+        x = x + torch.softmax(x @ x.transpose(1, 2) + bias, -1) @ x
+        return x + self.mlp(x), bias
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList([Block(), Block()]), nn.Linear(6, 3)
+
+    def forward(self, x):
+        bias = None
+        for block in self.blocks:
+            x, bias = block(x, bias)
+        return self.head(x)
+"""
+LOWEST = (
+    LOWEST_REF.replace("nn.Module)", "nn.Layer)")
+    .replace("nn.ModuleList", "nn.LayerList")
+    .replace("nn.Parameter(torch.zeros(5, 5))", "self.create_parameter([5, 5], default_initializer=nn.initializer.Constant(0.0))")
+    .replace("transpose(1, 2)", "transpose([0, 2, 1])")
+    .replace("torch.softmax", "F.softmax")
+    .replace("torch.finfo(x.dtype).min", "float(np.finfo('float32').min)")
+    .replace("torch.full((5, 5), lowest, dtype=x.dtype)", "paddle.full([5, 5], lowest, x.dtype)")
+    .replace("torch.", "paddle.")
+)
+LISTS_REF = """
+
+class Up(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(6, 6, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(6, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+
+    def forward(self, x):
+        return x + self.conv2(F.silu(self.conv1(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.levels = nn.ModuleList()
+        for level in range(2):
+            stage = nn.Module()
+            stage.block = nn.ModuleList([Block()])
+            stage.up = Up() if level == 0 else nn.Identity()
+            self.levels.append(stage)
+        self.stem, self.head = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 2, 1)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for stage in self.levels:
+            x = stage.up(stage.block[0](x))
+        return self.head(x)
+"""
+LISTS = """
+
+class Up(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Upsample(scale_factor=2, mode="nearest"),
+            nn.Conv2D(6, 6, 3, padding=1),
+        )
+
+
+class Block(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2D(6, 6, 3, padding=1), nn.Silu(), nn.Conv2D(6, 6, 3, padding=1))
+
+    def forward(self, x):
+        return x + self.body(x)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2D(3, 6, 1), Block(), Up(), Block(), nn.Conv2D(6, 2, 1))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+
 PIXELS_REF = """
 
 class Mlp(nn.Module):
@@ -387,6 +497,8 @@ PAIRS = {
     "weight norm": (NORM_REF, NORM, "4x8x20"),
     "decoder": (DECODER_REF, DECODER, "ids.npz"),
     "pixels": (PIXELS_REF, PIXELS, "4x3x24x20"),
+    "lowest": (LOWEST_REF, LOWEST, "4x5x6"),
+    "lists": (LISTS_REF, LISTS, "2x3x8x6"),
 }
 CASES = {
     "pixels, sound": ((), []),
@@ -402,6 +514,17 @@ CASES = {
         ("return x / math.sqrt(2)", "return x"),
         [("call_missing", None, "/ 1.41421 is missing")],
     ),
+    "lowest, sound": ((), []),
+    "lowest, gate": (
+        ("paddle.tanh(self.gate(x)) * self.value(x)", "paddle.tanh(self.value(x)) * self.gate(x)"),
+        [("operand", "blocks.0.mlp", "tanh and *: as in the reference, but on other values")],
+    ),
+    "lists, sound": ((), []),
+    "lists, mode": (
+        ('mode="nearest"', 'mode="bilinear"'),
+        [("call_argument", "levels.0.up", "ours.py:12: interpolate mode bilinear, expected nearest")],
+    ),
+    "lists, half": (("x + self.body", "x + 0.5 * self.body"), [("call_extra", "levels.0.block.0", "* 0.5 is too much")]),
     "given, sound": ((), []),
     "given, detached": (("self.a(x)", "self.a(x.detach())"), [("detached", "Net.forward", "detach: no gradient flows back")]),
     "table, sound": ((), []),

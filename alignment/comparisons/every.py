@@ -40,6 +40,7 @@ SETTING = re.compile(r"(?<![\d.e-])(\d+)(?:, \d+)*\)?, expected \(?(\d+)(?![\d.e
 # Of a layer's weights: how their fresh values are drawn may follow.
 SIZES = frozenset({Kind.WIDTH, Kind.KERNEL_SIZE, Kind.GROUPS, Kind.SHAPE, Kind.LAYER_REPLACED})
 NUMBERS = str.maketrans("", "", "0123456789.")
+VAGUE = "or in another order"  # words of calls on other values, which may follow from a mistake in the same line of another block
 
 
 class EveryMistake:
@@ -317,18 +318,39 @@ def grouped(found: list[Finding]) -> list[Finding]:
     for finding in found:
         key = _alike(finding)
         if key in together:
-            together[key].also += finding.places
-            if together[key].arguments != finding.arguments:
-                together[key].arguments = []
+            _join(together[key], finding)
         else:
             together[key] = finding
-    return list(together.values())
+    return _without_vague(list(together.values()))
+
+
+def _join(first: Finding, other: Finding) -> None:
+    """In place: the places of another finding are places of the first."""
+    first.also += other.places
+    if first.arguments != other.arguments:
+        first.arguments = []
+
+
+def _without_vague(found: list[Finding]) -> list[Finding]:
+    """The findings without those that name no cause, where another one of the same line names it."""
+    named = [one for one in found if one.confirmed and VAGUE not in one.hint and one.source]
+    kept = []
+    for one in found:
+        same = [other for other in named if (other.stage, other.source) == (one.stage, one.source)]
+        if one in named or not same:
+            kept.append(one)
+        else:
+            _join(same[0], one)
+    return kept
 
 
 def _alike(finding: Finding) -> tuple:
     """What findings of the same mistake have in common."""
     of_line = finding.hint.find(f"{finding.source}: ") if finding.source else -1
-    words = finding.hint[max(of_line, 0) :].translate(NUMBERS)
+    words = finding.hint[max(of_line, 0) :]
+    if of_line >= 0:  # what is inside the module has its name, in each block another one
+        words = words.replace(f"{finding.location}.", "")
+    words = words.translate(NUMBERS)
     sure = finding.confirmed or finding.stage == "initialisation"
     alike = words if sure else finding.source or finding.location
     return finding.stage, finding.kind, finding.known, alike, _too_large(finding.hint)
