@@ -17,6 +17,7 @@ from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import EveryMistake, describe, every_mistake
 from alignment.comparisons.explain import locate, quantity_finding
 from alignment.comparisons.model import converted, known
+from alignment.comparisons.model.decoding import left_out
 from alignment.comparisons.precision import decoding
 from alignment.comparisons.ranks import ranks
 from alignment.comparisons.result import StepResult, only_nothing_real
@@ -265,6 +266,8 @@ def _decoded(context: Context, done: Sequence[StepResult]) -> list[StepResult]:
         return []
     found = decoding.run(context)
     if found is None:
+        first = next(one for one in done if one.step == 1)
+        first.not_run = "; ".join(filter(None, [first.not_run, left_out(context)]))
         return []
     return [_told(f"step {found.step} {found.name} ...", context, lambda _: found)]
 

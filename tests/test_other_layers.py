@@ -597,3 +597,31 @@ def test_a_packed_sequence_is_taken_apart_and_put_together():
 def test_a_gain_for_each_channel_stays_positive(name, array, kept):
     made = random_values(np.random.default_rng(0), name, array.astype(np.float32)) / array
     assert bool(((made > 0.49) & (made < 1.51)).all()) is kept
+
+
+BOTH = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.mix, self.head = nn.Embedding(40, 8), nn.Linear(8, 8), nn.Linear(8, 40)
+
+    def forward(self, input_ids, decoder_input_ids, past_key_values=None):
+        seen = self.embedding(input_ids).mean(1)
+        x = self.embedding(decoder_input_ids).cumsum(1) + seen[:, None]
+        return self.head(F.silu(self.mix(x)))
+"""
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_cache_that_no_call_is_given_is_said(cached, tmp_path, capsys):
+    reference = BOTH if cached else BOTH.replace(", past_key_values=None", "")
+    (tmp_path / "theirs.py").write_text(HEAD.format(framework="torch") + reference)
+    (tmp_path / "ours.py").write_text(HEAD.format(framework="paddle") + reference.replace("nn.Module", "nn.Layer"))
+    rng = np.random.default_rng(0)
+    ids = {name: rng.integers(0, 40, (4, 6)) for name in ("input_ids", "decoder_input_ids")}
+    np.savez(tmp_path / "ids.npz", **ids)
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/ids.npz")
+    assert main(["audit", *sides, "--report", str(tmp_path / "report")]) == 0, capsys.readouterr().out
+    said = [one["what"] for one in json.loads((tmp_path / "report" / "alignment.json").read_text())["not_checked"]]
+    assert any("call by call with past_key_values" in one for one in said) is cached, said

@@ -24,7 +24,7 @@ from alignment.localize.blame import Pair
 from alignment.localize.hypotheses.decoding import DECODING, OTHER, Decoded, Texts, decoded
 from alignment.localize.search import search
 from alignment.localize.source import source_line
-from alignment.models.decoder import Decoder, TokenRows, decoder_of, fitted, tried
+from alignment.models.decoder import Decoder, TokenRows, decoder_of, fitted, names_of, tried
 
 NAME, DTYPE = "decoding", "bfloat16"
 LENGTHS = (8, 6, 4)  # tokens of the rows
@@ -84,6 +84,17 @@ def run(context: Context) -> tuple[StepResult, TokenDecoding] | None:
     result.not_run = "; ".join(f"{NAME}: {' '.join(reason.replace(';', ',').split())}" for reason in reasons)
     result.cover(*(words for name, words in TOPICS.items() if name in reference))
     return result, comparison
+
+
+def left_out(context: Context) -> str:
+    """Why the models are not compared call by call although the reference takes a cache; ``""`` where it takes none."""
+    if context.mended:
+        return ""
+    names = names_of(context.networks.of("reference64", share_dropout=False), "")
+    argument = next(filter(None, [names.cache, *names.use]), "")
+    if not argument:
+        return ""
+    return f"{NAME} call by call with {argument}: only models of one text of tokens, which depend on no later token, are decoded so"
 
 
 def _tokens(context: Context) -> tuple[str, np.ndarray] | None:

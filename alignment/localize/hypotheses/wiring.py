@@ -244,6 +244,8 @@ def sibling(s: Subject) -> Hypotheses:
         return
     mine = s.own_layer.kind
     for other in network.children(path.rpartition(".")[0], pair.called):
+        if other not in network.modules:  # the same layer under another name
+            continue
         layer = network.framework.layer(network.modules[other])
         if other == path or other not in pair.called or mine == s.layer.kind or layer.kind != mine:
             continue
