@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alignment import tolerance
-
 _SAFE = 1e-280  # squares below it lose digits, or vanish
 _RANGE = 300  # exponents, of 2, within which squares and their sums are exact enough
 LOWEST = -100_000  # an exponent below that of every number, of long doubles, too
-
-
-def hidden(array: np.ndarray) -> np.ndarray:
-    """Where an array holds a number that only hides a score: the lowest of float32, bfloat16 or float64, give or take."""
-    return np.isfinite(array) & (array <= tolerance.HIDING)
 
 
 @dataclass
@@ -125,10 +118,12 @@ class Distance:
         self.product.add(float(sides[0][0] @ sides[1][0]), sides[0][1] + sides[1][1])
 
     def _finite(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Both with 0 where both hide a score, as a mask of logits does; what else is not finite is counted."""
+        """Both with 0 where both are minus infinity, as a mask of logits is; what else is not finite is counted."""
         unsound = [~np.isfinite(values) for values in (x, y)]
+        if not any(some.any() for some in unsound):
+            return x, y
         if self.dtype.kind == "f":
-            mask = (np.isneginf(x) & np.isneginf(y)) | (hidden(x) & hidden(y))
+            mask = np.isneginf(x) & np.isneginf(y)
             self.masked += int(mask.sum())
             unsound = [some & ~mask for some in unsound]
             x, y = (np.where(mask, self.dtype.type(0), values) for values in (x, y))

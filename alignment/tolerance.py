@@ -247,9 +247,8 @@ WITNESS_RTOL = 1e-9
 CLOSE = 1e-6
 TINY = 1e-300
 
-# A score that no softmax shall see is set to the lowest number of a type, -3.4e38 in float32 and bfloat16. Nothing that a model
-# computes is as low: such numbers are the same on both sides, and no measure of what stands beside them.
-HIDING = -1e30
+# A score that no softmax shall see is set to the lowest number of float32, bfloat16 or float64: no measure of what is beside it.
+LOWEST = (-3.4028234663852886e38, -3.3895313892515355e38, -1.7976931348623157e308)
 
 # A slope or share is read off where what it multiplies is no smaller than this (for shares: of the largest), else rounding decides.
 READABLE = 1e-3

@@ -415,6 +415,68 @@ class Net(nn.Layer):
         return self.layers(x)
 """
 
+CODES_REF = """
+
+class Quantizer(nn.Module):
+    def __init__(self, n, d, beta):
+        super().__init__()
+        self.d, self.beta = d, beta
+        self.embedding = nn.Embedding(n, d)
+
+    def forward(self, z):
+        z = z.permute(0, 2, 3, 1).contiguous()
+        flat = z.view(-1, self.d)
+        w = self.embedding.weight
+        d = torch.sum(flat**2, dim=1, keepdim=True) + torch.sum(w**2, dim=1) - 2 * torch.matmul(flat, w.t())
+        index = torch.argmin(d, dim=1)
+        z_q = self.embedding(index).view(z.shape)
+        loss = self.beta * torch.mean((z_q.detach() - z) ** 2) + torch.mean((z_q - z.detach()) ** 2)
+        z_q = z + (z_q - z).detach()
+        return z_q.permute(0, 3, 1, 2).contiguous(), loss
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 1)
+        self.quantize = Quantizer(16, 4, 0.25)
+        self.head = nn.Conv2d(4, 3, 3, padding=1)
+
+    def forward(self, x):
+        z, loss = self.quantize(self.stem(x))
+        return self.head(z), loss
+"""
+CODES = """
+
+class Quantizer(nn.Layer):
+    def __init__(self, n, d, beta):
+        super().__init__()
+        self.d, self.beta = d, beta
+        self.embedding = nn.Embedding(n, d)
+
+    def forward(self, z):
+        z = z.transpose([0, 2, 3, 1])
+        flat = z.reshape([-1, self.d])
+        w = self.embedding.weight
+        d = paddle.sum(flat**2, axis=1, keepdim=True) + paddle.sum(w**2, axis=1) - 2 * paddle.matmul(flat, w.t())
+        index = paddle.argmin(d, axis=1)
+        z_q = self.embedding(index).reshape(z.shape)
+        loss = self.beta * paddle.mean((z_q.detach() - z) ** 2) + paddle.mean((z_q - z.detach()) ** 2)
+        z_q = z + (z_q - z).detach()
+        return z_q.transpose([0, 3, 1, 2]), loss
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2D(3, 4, 1)
+        self.quantize = Quantizer(16, 4, 0.25)
+        self.head = nn.Conv2D(4, 3, 3, padding=1)
+
+    def forward(self, x):
+        z, loss = self.quantize(self.stem(x))
+        return self.head(z), loss
+"""
 PIXELS_REF = """
 
 class Mlp(nn.Module):
@@ -499,6 +561,7 @@ PAIRS = {
     "pixels": (PIXELS_REF, PIXELS, "4x3x24x20"),
     "lowest": (LOWEST_REF, LOWEST, "4x5x6"),
     "lists": (LISTS_REF, LISTS, "2x3x8x6"),
+    "codes": (CODES_REF, CODES, "4x3x8x8"),
 }
 CASES = {
     "pixels, sound": ((), []),
@@ -518,6 +581,22 @@ CASES = {
     "lowest, gate": (
         ("paddle.tanh(self.gate(x)) * self.value(x)", "paddle.tanh(self.value(x)) * self.gate(x)"),
         [("operand", "blocks.0.mlp", "tanh and *: as in the reference, but on other values")],
+    ),
+    "codes, sound": ((), []),
+    "codes, not detached": (
+        ("z_q.detach() - z", "z_q - z"),
+        [("detached", "quantize", "takes from reshape to [4, 8, 8, 4] should be")],
+    ),
+    "codes, the other operand": (
+        ("z + (z_q - z).detach()", "z.detach() + (z_q - z)"),
+        [("detached", "quantize", "what + in line 23 takes from - should be detached, not what is detached in line 23")],
+    ),
+    "codes, the other term": (
+        (
+            "self.beta * paddle.mean((z_q.detach() - z) ** 2) + paddle.mean(",
+            "paddle.mean((z_q.detach() - z) ** 2) + self.beta * paddle.mean(",
+        ),
+        [("detached", "quantize", "should be detached, not what is detached in line 22")],
     ),
     "lists, sound": ((), []),
     "lists, mode": (

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks._call_names import Named, bound_names, named
-from alignment.frameworks._passes import Module, Tensor, leaves, mapped
+from alignment.frameworks._passes import Module, Stops, Tensor, leaves, mapped
 from alignment.strangers import strangers
 
 LIMIT = 1 << 30  # bytes of all arrays of one trace: what is called later is not noted
@@ -121,7 +121,9 @@ class Recorder:
         self.framework, self.watched, self.changes = framework, watched, changes
         self._root, self._models = root, tuple(models)
         self.trace = Trace()
-        self.stopped: frozenset[int] = frozenset()  # calls through which no gradient flows back, or which do not detach
+        self.stopped: Stops = (
+            frozenset()
+        )  # calls through which no gradient flows back, or which do not detach; or what one is given
         self._count = self._depth = self._bytes = 0
         self._known: dict[tuple[int, int], int] = {}
         self._made: set[int] = set()  # values that the pass is given or computes from others
@@ -193,6 +195,9 @@ class Recorder:
             call = named(name, names, defaults, args, kwargs, self._plain)
             call.shape = self.trace.values[operation.inputs[0]].shape if operation.inputs else ()
             args, kwargs = call.changed(change, args, kwargs)
+        if places := {one[1] for one in self.stopped if isinstance(one, tuple) and one[0] == number}:
+            held = {id(tensor) for place, tensor in enumerate(filter(self._is_input, given)) if place in places}
+            args, kwargs = mapped((args, kwargs), kind, lambda tensor: self._constant(tensor) if id(tensor) in held else tensor)
         with strangers("framework", alone=True) as raised:
             result = function(*args, **kwargs)
         if raised.error is not None:

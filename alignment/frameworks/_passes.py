@@ -17,6 +17,9 @@ Tensor = Any  # a framework's own tensor and module: the engine hands them on an
 Module = Any
 
 
+Stops = frozenset[int | tuple[int, int]]
+
+
 @dataclass
 class Call:
     """One call of a module: what it got and gave, as arrays in nested tuples, lists and dicts.
@@ -47,7 +50,7 @@ class Wanted:
     Attributes:
         inputs: those of the floating arrays among the arguments.
         stopped: numbers of calls of functions, as ``traced`` counts them, through which no gradient flows back; one that
-            detaches lets it through.
+            detaches lets it through. With a number besides: none flows back from this call to what it is given at that place.
         watched: modules inside, by path, whose calls count as one call each where some are stopped.
         constants: numbers of the floating arguments that are constants of the graph, and so have no gradient.
         parameters: the framework's own tensors by any name; gradients come back under these names, in the own layout.
@@ -58,7 +61,7 @@ class Wanted:
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, Module] = field(default_factory=dict)
     constants: frozenset[int] = frozenset()
-    stopped: frozenset[int] = frozenset()
+    stopped: Stops = frozenset()
     watched: Mapping[str, Module] = field(default_factory=dict)
 
     def derives(self, number: int) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from alignment import low_precision, tolerance
 from alignment.compare import (
     distance,
+    hidden,
     norm,
     relative,
     rounded_by,
@@ -26,7 +27,6 @@ from alignment.compare import (
     where_derived,
     without_masked,
 )
-from alignment.distance import hidden
 from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.watch import Watch

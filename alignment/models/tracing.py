@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks._dropout import Sharing
+from alignment.frameworks._passes import Stops
 from alignment.frameworks.base import (
     Call,
     CallChange,
@@ -37,7 +38,7 @@ from mobilenetv3_common.weights import Entry, State
 
 Cotangents = Sequence["np.ndarray | None"]
 Limits = Mapping[str, int]  # by module: how many numbers its output may hold
-Stopped = tuple[Container[str], frozenset[int]]  # modules whose calls are one each, and the numbers of calls
+Stopped = tuple[Container[str], Stops]  # modules whose calls are one each, and the numbers of calls
 NOT_HELD = "a dump does not hold this"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm
 from alignment.frameworks._calls import DETACH
+from alignment.frameworks._passes import Stops
 from alignment.frameworks.base import Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import NamedArrays, Subject, backward_quantities
@@ -44,7 +47,47 @@ def stops(s: Subject) -> list[Proposal]:
             made = backward_quantities(side.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), numbers)))
             if _equal(made, wanted, scale) and not _equal(made, given, scale):
                 return _said(s, one, traces[0], traces[1], side is s.pair.port)
+    return _at_an_operand(s, among, traces[0], start)
+
+
+def _at_an_operand(s: Subject, among: set[str], trace: Trace, start: float) -> list[Proposal]:
+    """What of a call of the port's should be detached, which the port detaches elsewhere, or nowhere."""
+    given, wanted = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
+    scale = max((norm(array) for array in wanted.values() if array is not None), default=0.0)
+    detaches = [one for one in trace.operations if one.name == DETACH]
+    edges = [(one, place) for one in trace.operations if one.file and one.name != DETACH and not one.name.startswith("call ")
+             for place, value in enumerate(one.inputs) if _carries(trace, value)]  # fmt: skip
+    lines = {(one.file, one.line) for one in detaches}
+    edges.sort(key=lambda edge: (edge[0].file, edge[0].line) not in lines)
+    for count in (0, 1, 2):
+        for passed in itertools.combinations(detaches, count):
+            for some in itertools.combinations(edges, max(count, 1)):
+                if time.perf_counter() - start > SECONDS:
+                    return []
+                stopped: Stops = frozenset([*(one.number for one in passed), *((one.number, place) for one, place in some)])
+                made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
+                if _equal(made, wanted, scale) and not _equal(made, given, scale):
+                    return _told(trace, some, passed)
     return []
+
+
+def _carries(trace: Trace, value: int) -> bool:
+    """Whether a value is computed from what the module is given, or from a weight."""
+    return trace.values[value].dtype.kind == "f" and trace.values[value].size > 1
+
+
+def _told(trace: Trace, some: Sequence[tuple[Operation, int]], instead: Sequence[Operation]) -> list[Proposal]:
+    made = {value: one for one in reversed(trace.operations) for value in one.outputs}
+    words = []
+    for one, place in some:
+        value = one.inputs[place]
+        maker = made.get(value)
+        what = described(maker) if maker is not None else "what the module is given" if value in trace.given else "the weight"
+        words.append(f"what {described(one)} in line {one.line} takes from {what} should be detached")
+    wrong = instead[0] if instead else some[0][0]
+    others = " and ".join(f"line {line}" for line in dict.fromkeys(one.line for one in instead))
+    said = f"{' and '.join(words)}, not what is detached in {others}" if instead else " and ".join(words)
+    return [Proposal(Kind.DETACHED, said, wrong, {}, conclusive=True)]
 
 
 def _said(s: Subject, one: Operation, ours: Trace, theirs: Trace, passes: bool) -> list[Proposal]:
