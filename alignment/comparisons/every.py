@@ -333,11 +333,12 @@ def _join(first: Finding, other: Finding) -> None:
 
 def _without_vague(found: list[Finding]) -> list[Finding]:
     """The findings without those that name no cause, where another one of the same line names it."""
-    named = [one for one in found if one.confirmed and VAGUE not in one.hint and one.source]
+    named = [one for one in found if one.kind is not Kind.UNKNOWN and VAGUE not in one.hint and one.source]
     kept = []
     for one in found:
-        same = [other for other in named if (other.stage, other.source) == (one.stage, one.source)]
-        if one in named or not same:
+        vague = one.kind is Kind.UNKNOWN or VAGUE in one.hint
+        same = [other for other in named if (other.stage, other.source) == (one.stage, one.source)] if vague else []
+        if not same:
             kept.append(one)
         else:
             _join(same[0], one)
