@@ -295,7 +295,7 @@ CASES = {
     "split, momentum as in the reference": (("momentum=0.97", "momentum=0.03"), [("momentum_inverted", "stem.bn", "0.97")]),
     "split, the block in front": (
         ("[*y, self.block(y[-1])]", "[self.block(y[-1]), *y]"),
-        [("operand", "a", "concat"), ("operand", "b", "")],
+        [("operand", "a", "concat")],
     ),
     "split, another table": (("arange(8)", "arange(1, 9)"), [(None, "Net.forward", "")]),
     "nested, sound": ((), []),
