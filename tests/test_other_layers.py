@@ -507,7 +507,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.norm = nn.Conv2d(3, 8, 4, 4), nn.LayerNorm(8)
-        self.blocks, self.head = nn.ModuleList([Block(8, (6, 5)) for _ in range(3)]), nn.Linear(8, 4)
+        self.blocks, self.head = nn.ModuleList([Block(8, (6, 5)) for _ in range(2)]), nn.Linear(8, 4)
 
     def forward(self, x):
         x = self.norm(self.stem(x).flatten(2).transpose(1, 2))
@@ -543,7 +543,7 @@ class Net(nn.Layer):
     def __init__(self):
         super().__init__()
         self.stem, self.norm = nn.Conv2D(3, 8, 4, 4), nn.LayerNorm(8)
-        self.blocks, self.head = nn.Sequential(*[Block(8) for _ in range(3)]), nn.Linear(8, 4)
+        self.blocks, self.head = nn.Sequential(*[Block(8) for _ in range(2)]), nn.Linear(8, 4)
 
     def forward(self, x):
         x = self.norm(self.stem(x).transpose([0, 2, 3, 1]))

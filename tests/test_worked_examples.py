@@ -170,7 +170,7 @@ def test_a_new_form_is_understood_and_a_mistake_in_it_is_named(patched, tmp_path
     (tmp_path / "case.py").write_text(FOLDED)
     done = patched("form")("case.py")
     sound, wrong = done.stdout.splitlines()
-    assert sound == "1 None" and "block: case.py:15: * 2 is too much" in wrong, done.stdout + done.stderr
+    assert sound == "1 None" and "block: case.py:15: * 2, expected 1" in wrong, done.stdout + done.stderr
 
 
 @pytest.mark.slow
