@@ -284,7 +284,9 @@ def last_lines(
     fallen = f"training loss {losses[0]:.4f} -> {losses[-1]:.4f}, " if losses else ""
     held = f"validation loss {behind[0]:.4f} -> {behind[-1]:.4f}, " if behind else ""
     risen = f"validation top-1 {tops[0]:.4f} -> {tops[-1]:.4f}" if tops else ""
-    best = f"epoch {record.epoch} of {config.epochs}"
+    equal = sum(top == figures["top1"] for top in tops)
+    first = f", the first of {equal} with this top-1" if equal > 1 else ""
+    best = f"epoch {record.epoch} of {config.epochs}{first}"
     return [
         f"result: top-1 {figures['top1']:.4f}, loss {figures['loss']:.4f} of {figures['samples']:g} validation pictures ({best})",
         f"curve: {fallen}{held}{risen}; page: {folder}/{PAGE}",

@@ -64,6 +64,28 @@ def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
     assert "Known differences" in result._repr_html_() and "Mistakes" not in result._repr_html_()
 
 
+@pytest.mark.parametrize(("inputs", "size"), [("4x3x64x64", ", in a pass over 3x27x45"), ("4x3x16x16", "")])
+def test_a_shape_that_is_not_of_the_users_input_says_of_which_it_is(tmp_path, inputs, size):
+    result = audit(lambda: port(padding=0), reference, inputs=inputs, training=False, report=tmp_path)
+    (one,) = result.mistakes
+    assert one.measured.endswith(f"given the reference's own input{size}") and "shape (4, 8, " in one.measured, one.measured
+
+
+def test_a_model_is_called_by_its_class_where_the_callable_does_not_name_it(tmp_path):
+    class Encoder(torch.nn.Sequential):
+        pass
+
+    def build():
+        return Encoder(torch.nn.Linear(3, 4))
+
+    def small_encoder():
+        return build()
+
+    for made, title in ((build, "Encoder"), (small_encoder, "small_encoder")):
+        audit(build, made, inputs="2x3", training=False, report=tmp_path)
+        assert f"<h1>Alignment of {title}</h1>" in (tmp_path / "report.html").read_text(), made
+
+
 def test_a_reference_is_not_built_once_more_for_each_place_that_is_looked_up():
     built = []
 

@@ -203,7 +203,7 @@ POOLS = {
     "kernel": (
         nn.MaxPool2D(2, 2),
         torch.nn.MaxPool2d(3, 2, 1),
-        "kernel_size (2, 2), expected (3, 3), padding (0, 0), expected (1, 1)",
+        "kernel_size (2, 2), expected (3, 3); padding (0, 0), expected (1, 1)",
     ),
     "window": (nn.AvgPool2D(2, 2), torch.nn.AvgPool2d(3, 2), ""),
     "stride": (nn.MaxPool2D(3, 3), torch.nn.MaxPool2d(3, 2), "stride 3, expected 2"),
@@ -283,6 +283,39 @@ def test_dropout_and_activation_in_another_order_are_named():
     place, kind, hint = found(ours, theirs, training=True, inputs=inputs)
     assert (place, kind) == ("Sequential.forward", Kind.CALL_ORDER)
     assert hint == "the port's forward calls the reference's 2 (Dropout) where the reference calls 1 (Hardswish)"
+
+
+def branches(shortcut_first, extra):
+    """A residual block whose shortcut is computed before its layers, or after them."""
+    base, conv, norm, relu = (torch.nn.Module, torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.relu)
+    if not shortcut_first:
+        base, conv, norm, relu = nn.Layer, nn.Conv2D, nn.BatchNorm2D, F.relu
+
+    class Block(base):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.short = conv(6, 6, 1), norm(6), conv(6, 6, 1)
+
+        def forward(self, x):
+            if shortcut_first:
+                return relu(self.short(x) + self.norm(self.conv(x)))
+            y = self.norm(self.conv(x))
+            x = self.short(x)
+            if extra:
+                x = relu(x)
+            return relu(x + y)
+
+    return Block()
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_branches_that_are_computed_in_another_order_are_no_other_order(extra):
+    place, kind, hint = found(branches(False, extra), branches(True, False))
+    assert (
+        (kind == Kind.CALL_EXTRA and "relu is too much" in hint and "calls the reference's" not in hint)
+        if extra
+        else (place is None)
+    ), hint
 
 
 # --- statistics ------------------------------------------------------------------------------------------------------------

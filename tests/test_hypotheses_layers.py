@@ -387,7 +387,7 @@ case(
     SETTINGS,
     "said_by_the_port",
     Kind.GROUPS,
-    "wrong num_groups 4, expected 2, eps 0.1, expected 1e-05",
+    "wrong num_groups 4, expected 2; eps 0.1, expected 1e-05",
     groups(4, 0.1),
     groups(2),
     X,

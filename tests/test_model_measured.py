@@ -41,6 +41,13 @@ def test_a_dropout_that_is_wrong_is_explained_from_the_values(case):
     assert found is not None
     assert (found.location, found.kind) == (place, kind) and found.hint.startswith(words), found.line()
     assert not all(row.passed for row in Dropouts().judge(port, RIGHT))
+    assert "value(s) differ" not in found.measured, found.line()
+
+
+def test_what_was_measured_of_a_dropout_says_what_it_does():
+    for change, words in (("rate", "1.111 in training, the reference 2"), ("in evaluation", "1 in training, the reference 1.25")):
+        found = Dropouts().explain({**RIGHT, **DROPOUTS[change][0]}, RIGHT)
+        assert found is not None and found.measured == f"of a 1 that is kept the port makes {words}", found.measured
 
 
 def test_dropouts_that_do_the_same_are_no_difference():

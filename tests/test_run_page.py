@@ -206,6 +206,8 @@ def test_the_last_three_lines_are_result_curve_and_a_command():
     config = TrainConfig(output_dir="output/my run", epochs=3)
     lines = last_lines(config, record(RIGHT, epoch=2), entries(FALLING), entries((0.6, 0.9, 0.8), "top1"), index)
     assert lines[0] == "result: top-1 0.9000, loss 0.5000 of 100 validation pictures (epoch 2 of 3)"
+    equal = last_lines(config, record(RIGHT, epoch=1), entries(FALLING), entries((0.9, 0.8, 0.9), "top1"), index)
+    assert equal[0].endswith("(epoch 1 of 3, the first of 2 with this top-1)")
     losses = "training loss 0.7000 -> 0.2000, validation loss 0.1000 -> 0.1000"
     assert lines[1] == f"curve: {losses}, validation top-1 0.6000 -> 0.8000; page: output/my run/report.html"
     assert lines[2].startswith("next: python tools/predict.py --img-path ") and lines[2].endswith(

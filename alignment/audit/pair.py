@@ -161,8 +161,19 @@ def pair_of(port: ModelMaker, reference: ModelMaker, given: str | None, initiali
         whole_inputs=inputs.whole,
         initialisation=initialisation and not (port.built or reference.built),
     )
-    name = reference.text.rpartition(":")[2]
+    name = title_of(reference.text, sides[1].framework.layer(network).title)
     return AuditPair(Project(name, sides[0], sides[1], {name: spec}), inputs, (count, right))
+
+
+def title_of(text: str, kind: str) -> str:
+    """What people call a model: by the callable that makes it, where that names the model's class, else by the class.
+
+    Args:
+        text: ``MODULE:CALLABLE``.
+        kind: the class; ``build`` and ``get_model`` say nothing of what they make.
+    """
+    name = text.rpartition(":")[2].rpartition(".")[2]
+    return name if kind.lower() in name.lower().replace("_", "") else kind
 
 
 def _framework(maker: ModelMaker, model: Any) -> Framework:

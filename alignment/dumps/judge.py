@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from alignment.audit.pair import title_of
 from alignment.comparisons.comparison import Searched
 from alignment.comparisons.context import Context
 from alignment.comparisons.material import Weights
@@ -78,7 +79,7 @@ def opened(port: Reader, reference: Reader) -> Dumps:
     state, name = theirs.state(models[1]), reference.content["weights"]["name"]
     first = leaves(reference.value(reference.content["cases"][0]["inputs"]), np.ndarray)
     spec = ModelSpec(lambda: models[0], lambda: models[1], input_shape=first[0].shape[1:])
-    title = reference.content["model"].rpartition(":")[2]
+    title = title_of(reference.content["model"], theirs.layer(models[1]).title)
     project = Project(title, Side(_described(mine)), Side(_described(theirs)), {title: spec})
     given = {"seed": reference.content["seed"], "device": port.content["device"], "not_held": NOT_COMPARED}
     context = Context(project, given_state=state, **given)

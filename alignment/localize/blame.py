@@ -83,6 +83,7 @@ class Pair:
         args: input of the models.
         cotangents: gradient of each tensor of the output, for the backward search; None for none.
         training: whether in training mode.
+        reduced: shape of a sample of the input, where it is a smaller one than was asked for; else empty.
         rtol: relative L2 at which two modules count as equal in float64.
         truth: the reference in float64, where the other two are in float32 or lower; the floor is then measured against it.
         draws: the reference in low precision with weights rounded at random; empty where the two are not in low precision.
@@ -103,6 +104,7 @@ class Pair:
     args: tuple
     cotangents: Sequence[np.ndarray | None] | None = None
     training: bool = False
+    reduced: tuple[int, ...] = ()
     rtol: float = tolerance.EXACT_RTOL
     truth: Network | None = None
     draws: Sequence[Network] = ()

@@ -307,7 +307,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
             words += f" ({AS_FLOAT32})"
             kind = Kind.FLOAT32_CONSTANT if kind is Kind.OTHER_FUNCTION else kind  # it makes the same but for rounding
-        measured = f"{blame.measured}, given the reference's own input"
+        measured = f"{blame.measured}, {_given(pair, blame)}"
         return _of_calls(pair, Finding(stage, where, kind, words, measured, wrong[0].source), wrong)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
         kind, words = Kind.FLOAT32_CONSTANT, f"no known mistake: {AS_FLOAT32}"
@@ -316,11 +316,18 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
-    found = Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+    found = Finding(stage, where, kind, words, f"{blame.measured}, {_given(pair, blame)}")
     if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None:
         _narrow(found, subject, key)
         found.kind, found.hint = next((one.hint for one in WRITTEN_OUT.confirmed(subject)), (found.kind, found.hint))
     return found
+
+
+def _given(pair: Pair, blame: Blame) -> str:
+    """On what a blame was measured; where shapes differ, which are not those of the user's input, its size."""
+    shapes = [[array.shape for array in side.outputs] for side in (blame.ours, blame.theirs)]
+    size = f", in a pass over {'x'.join(map(str, pair.reduced))}" if pair.reduced and shapes[0] != shapes[1] else ""
+    return f"given the reference's own input{size}"
 
 
 def _narrow(found: Finding, subject: Subject, key: str) -> None:

@@ -136,8 +136,19 @@ def judge_profiles(
         held = [side[name] for side in (ours, theirs) if name in side]
         if len(held) == 1 and (held[0][0] == 0 or _called_as_often(held[0], profiles, calls or {})):
             continue  # a layer that drops nothing need not be there, and one that is called twice stands for two
-        rows.append(judge_equal(f"dropout.{name}", ours.get(name), theirs.get(name)))
+        row = judge_equal(f"dropout.{name}", ours.get(name), theirs.get(name))
+        if not row.passed and len(held) == 2:
+            row.reason = _apart(*held) or row.reason
+        rows.append(row)
     return rows
+
+
+def _apart(ours: np.ndarray, theirs: np.ndarray) -> str:
+    """What two layers make of an input of ones, in the mode in which they differ; ``""`` where their settings alone differ."""
+    for mode, mine, right in zip(("training", "evaluation mode"), ours[1:], theirs[1:], strict=True):
+        if mine != right:
+            return f"of a 1 that is kept the port makes {mine:.4g} in {mode}, the reference {right:.4g}"
+    return ""
 
 
 def _called_as_often(wanted: np.ndarray, profiles: Mapping[str, Profile], calls: Mapping[str, Mapping[str, int]]) -> bool:

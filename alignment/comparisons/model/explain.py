@@ -59,7 +59,15 @@ def pair(context: Context, training: bool, bits: str = "64") -> Pair:
     else:
         inputs = context.fake_inputs(SAMPLES, small=True)
     truth = context.networks.of("reference64") if bits == "32" else None
-    return Pair(ours, theirs, context.paired.matched.matching, ours.inputs(inputs), training=training, truth=truth)
+    made = Pair(ours, theirs, context.paired.matched.matching, ours.inputs(inputs), training=training, truth=truth)
+    made.reduced = _reduced(context, inputs)
+    return made
+
+
+def _reduced(context: Context, inputs: tuple) -> tuple[int, ...]:
+    """The shape of a sample, where it is a smaller one than was asked for."""
+    shape = tuple(inputs[0].shape[1:]) if context.material.has_pictures else context.shape(small=True)
+    return () if shape == tuple(context.shape()) else shape
 
 
 def forward_and_backward(context: Context) -> Finding | None:

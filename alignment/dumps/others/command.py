@@ -59,7 +59,7 @@ def _named(one: DumpOfOthers) -> str:
 
 
 def _context(port: DumpOfOthers, reference: DumpOfOthers) -> Context:
-    title, empty = reference.folder.name or "dump", StoredModule(Layer("other", {}, "dump"))
+    title, empty = f"{port.folder} and {reference.folder}", StoredModule(Layer("other", {}, "dump"))
     sides = [Side(cast(Framework, StoredSide(Reader(one.folder, _side(one), "", None)))) for one in (port, reference)]
     spec = ModelSpec(lambda: empty, lambda: empty, input_shape=(1,))
     context = Context(Project(title, sides[0], sides[1], {title: spec}), given_state={}, not_held=NOT_COMPARED)

@@ -20,7 +20,7 @@ from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import close, common_factor
 from alignment.localize.hypotheses.convolution import other_margins
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
-from alignment.localize.hypotheses.settings import USUAL
+from alignment.localize.hypotheses.settings import USUAL, instead
 from alignment.models.exported import is_operation, path_of
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
@@ -139,10 +139,9 @@ def convolution(s: Folded) -> Hypotheses:
             if name in own and own[name] != layer.settings[name] and not isinstance(own[name], str)
         }
         for changes in [*({name: value} for name, value in other.items()), *([other] if len(other) > 1 else [])]:
-            words = ", ".join(f"{name} {value}, expected {layer.settings[name]}" for name, value in changes.items())
             changed = Layer("conv", {**layer.settings, **changes})
             made = functools.partial(_conv, layer=changed, weight=held["weight"], bias=held.get("bias"))
-            yield _changed(s, key, kinds[next(iter(changes))], words, made)
+            yield _changed(s, key, kinds[next(iter(changes))], instead(changes, layer.settings), made)
 
 
 @FOLDED

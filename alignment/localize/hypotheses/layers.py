@@ -16,6 +16,7 @@ from alignment.localize.hypotheses.convolution import CONVOLUTION
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, seen
 from alignment.localize.hypotheses.passes import by_input, of_pass
 from alignment.localize.hypotheses.pooling import POOLING
+from alignment.localize.hypotheses.settings import instead
 
 DROPOUT = Family("dropout", of_pass)
 BATCH_NORM = Family("batch_norm", by_input)
@@ -267,12 +268,13 @@ def margin(s: Subject) -> Hypotheses:
     if own.kind != "pad" or not own.settings:
         return
     other = {name: value for name, value in own.settings.items() if value != expected.settings[name]}
-    words = ", ".join(f"{name} {value}, expected {expected.settings[name]}" for name, value in other.items())
     settings = dict(own.settings)
     wide = list(zip(settings["padding"][::2], settings["padding"][1::2], strict=True))[::-1]  # the last dimension comes first
     mode = formulas.PAD_NAMES.get(settings["mode"], settings["mode"])
     if other and all(n >= 0 for side in wide for n in side):
-        yield Hypothesis(Kind.PADDING, f"wrong {words}", lambda x: formulas.padded(x, wide, mode, settings["value"]))
+        yield Hypothesis(
+            Kind.PADDING, f"wrong {instead(other, expected.settings)}", lambda x: formulas.padded(x, wide, mode, settings["value"])
+        )
 
 
 @EMBEDDING

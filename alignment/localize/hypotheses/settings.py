@@ -69,8 +69,7 @@ def _hypothesis(s: Subject, changes: Mapping[str, Any]) -> Hypothesis:
         made = network.answer_set(one.path, one.call, changes).outputs
         return made[one.differing] if one.differing < len(made) == len(one.blame.ours.outputs) else None
 
-    words = ", ".join(f"{name} {_shown(value)}, expected {_shown(expected[name])}" for name, value in changes.items())
-    return Hypothesis(_kind(s.layer.kind, next(iter(changes))), f"wrong {words}", predict)
+    return Hypothesis(_kind(s.layer.kind, next(iter(changes))), f"wrong {instead(changes, expected)}", predict)
 
 
 def _asked(s: Subject) -> bool:
@@ -159,6 +158,11 @@ def _function(s: Subject, mine: bool) -> str:
 
 def _kind(layer: str, setting: str) -> Kind:
     return Kind.ACTIVATION if layer in ACTIVATIONS and KINDS[setting] is Kind.NORM_SETTING else KINDS[setting]
+
+
+def instead(changes: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Settings that a layer has instead of others, in words: each with the value that is expected of it."""
+    return "; ".join(f"{name} {_shown(value)}, expected {_shown(expected[name])}" for name, value in changes.items())
 
 
 def _shown(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -221,11 +221,17 @@ def call_order(s: Subject) -> Hypotheses:
         return
     children, layer = _children(s), s.pair.reference.framework.layer
     ours, theirs = (side.called(s.path, s.call, children) for side in (s.pair.port, s.pair.reference))
-    alike = {child for child in children if ours.count(child) == theirs.count(child)}  # a function may stand for a layer
-    for mine, other in zip(*([child for child in side if child in alike] for side in (ours, theirs)), strict=True):
-        if mine != other and _depends(s, mine, other, children):
+    alike = [child for child in children if 0 < ours.count(child) == theirs.count(child)]  # a function may stand for a layer
+    for both in itertools.combinations(alike, 2):  # the order of these two alone: what else is called may stand anywhere between
+        mine, other = next((pair for pair in zip(*_among(both, ours, theirs), strict=True) if len(set(pair)) == 2), ("", ""))
+        if mine and _depends(s, mine, other, children):
             mine, other = (f"{path} ({layer(s.pair.reference.modules[path]).title})" for path in (mine, other))
             yield seen(Kind.CALL_ORDER, f"the port's forward calls the reference's {mine} where the reference calls {other}")
+
+
+def _among(both: Sequence[str], *sides: Sequence[str]) -> list[list[str]]:
+    """Of the calls of each side, those of two children."""
+    return [[child for child in side if child in both] for side in sides]
 
 
 def _fits(a: Array, b: Array, expected: Array) -> bool:
