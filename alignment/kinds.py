@@ -224,6 +224,8 @@ class Kind(str, enum.Enum):
     WEIGHT_DECAYS_SWAPPED = "weight_decays_swapped"
     L2_FOR_DECOUPLED = "l2_for_decoupled"
     DECOUPLED_FOR_L2 = "decoupled_for_l2"
+    L1_FOR_L2 = "l1_for_l2"
+    L2_FOR_L1 = "l2_for_l1"
     DECAY_NOT_TIMES_LR = "decay_not_times_lr"
     LR_SCALED = "lr_scaled"
     LR_IN_BUFFER = "lr_in_buffer"
@@ -324,6 +326,8 @@ _TITLES = {
     Kind.ACTIVATION_EXTRA: "an extra activation",
     Kind.NO_SQUEEZE_EXCITATION: "a missing squeeze-and-excitation",
     Kind.CALL_ORDER: "calls in another order",
+    Kind.L1_FOR_L2: "an L1 penalty in place of an L2 penalty",
+    Kind.L2_FOR_L1: "an L2 penalty in place of an L1 penalty",
     Kind.CALL_ARGUMENT: "another argument of a call",
     Kind.CALL_MISSING: "a missing call",
     Kind.CALL_EXTRA: "an extra call",

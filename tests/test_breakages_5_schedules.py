@@ -6,6 +6,7 @@ import dataclasses
 from unittest import mock
 
 import numpy as np
+import paddle
 import pytest
 from paddle.optimizer.lr import CosineAnnealingDecay, LinearWarmup
 
@@ -23,6 +24,7 @@ from alignment.models.tracing import Network
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from mobilenetv3_common.train_config import SCHEDULES as TRAIN_SCHEDULES
 from mobilenetv3_paddle.train import build_optimizer, build_schedule, step
+from mobilenetv3_paddle.train import optimizer as makers
 from projects.mobilenetv3.faults.updates import optimizer_with, schedule_with
 from projects.mobilenetv3.project import PROJECT
 
@@ -230,6 +232,34 @@ def not_penalised(model, optimizer, clip_norm=None, precision=None):
         step.apply_update(model, optimizer, clip_norm, precision)
 
 
+def squared(model, optimizer, clip_norm=None, precision=None):
+    """The weights themselves in the place of their signs."""
+
+    def add(optimizer):
+        for group in optimizer._param_groups:
+            for parameter in group["params"] if group.get("l1_decay") else ():
+                parameter.grad.add_(parameter * group["l1_decay"])
+
+    with mock.patch.object(step, "add_l1_decay", add):
+        step.apply_update(model, optimizer, clip_norm, precision)
+
+
+def l1_for_l2(model, config: OptimizerConfig):
+    """Paddle's regulariser of L1 in the place of L2, in every group."""
+
+    def made(_, groups):
+        groups = [{**group, "weight_decay": paddle.regularizer.L1Decay(group["weight_decay"])} for group in groups]
+        return paddle.optimizer.Momentum(config.lr, config.momentum, groups, use_nesterov=config.nesterov)
+
+    with mock.patch.dict(makers.MAKERS, {"sgd": made}):
+        return build_optimizer(model, config)
+
+
+def test_an_l1_penalty_for_an_l2_penalty_is_named(context):
+    finding = updated_otherwise(context, PROJECT.with_port("train", build_optimizer=l1_for_l2), groups.GROUPS[0])
+    assert (finding.location, finding.kind) == ("optimizer.sgd", Kind.L1_FOR_L2), finding.line()
+
+
 PENALISED = {
     "as expected": (lambda: PROJECT, None, ""),
     "before clipping": (
@@ -240,6 +270,7 @@ PENALISED = {
     "missing": (
         lambda: PROJECT.with_port("train", apply_update=not_penalised), Kind.WEIGHT_DECAY_MISSING, "the L1 penalty is not added",
     ),
+    "squared": (lambda: PROJECT.with_port("train", apply_update=squared), Kind.L2_FOR_L1, "expected times the sign of each weight"),
     "beside another mistake's formula": (lambda: optimizer_with(PROJECT, nesterov=True), Kind.NESTEROV, "Nesterov"),
 }  # fmt: skip
 

@@ -49,6 +49,13 @@ EXPECTED = [
     ("decays_of_groups", ADAMW, {"decays": (0.1, 0.0, 0.03)}, "weight decay on norm layers is left out"),
     ("decays_of_groups", ADAMW, {"decays": (0.1, 0.03, 0.02)}, "the weight decays of norm layers and of biases are swapped"),
     ("another_way_of_decay", ADAMW, {"decay": "l2"}, "the weight decay is an L2 penalty in the gradient"),
+    (
+        "another_way_of_decay",
+        SGD,
+        {"decay": "l1"},
+        "the weight decay is an L1 penalty (times the sign of each weight), expected an L2",
+    ),
+    ("another_way_of_decay", ADAMW, {"decay": "l1"}, "an L1 penalty (times the sign of each weight), expected a decoupled one"),
     ("another_decay", ADAMW, {"decays": (0.07, 0.014, 0.021)}, "weight decay 0.07, expected 0.1"),
     ("another_rate", SGD, {"factor": 0.37}, "the learning rate is 0.37 times the reference's"),
 ]

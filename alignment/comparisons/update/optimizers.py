@@ -161,6 +161,9 @@ class OptimizerUpdates:
         if found is not None or not penalties:
             return found
         others: list[tuple[Hint, list[State]]] = [((Kind.WEIGHT_DECAY_MISSING, "the L1 penalty is not added"), list(gradients))]
+        squared = {name: config.l1_decay * start[name] for name in penalties}
+        words = "the L1 penalty is an L2 penalty (times the weight), expected times the sign of each weight"
+        others += [((Kind.L2_FOR_L1, words), [_sum(one, squared) for one in gradients])]
         if self.clip is not None:
             words = "the L1 penalty is added before the gradients are clipped, expected behind it"
             others = [((Kind.CLIP_NORM, words), [self._clipped(_sum(one, penalties)) for one in gradients])]

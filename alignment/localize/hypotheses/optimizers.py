@@ -21,6 +21,7 @@ from mobilenetv3_common.train_config import OptimizerConfig
 from mobilenetv3_common.weights import State
 
 SAMPLE = 400  # elements of each tensor
+PENALTIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"l2": lambda weights: weights, "l1": np.sign}  # in the gradient
 GROUPS = ("others", "norm", "bias")  # parameters by the weight decay that they may have of their own
 
 
@@ -30,7 +31,8 @@ class Form:
 
     Attributes:
         decays: weight decay of each of ``GROUPS``.
-        decay: ``"l2"`` (added to the gradient), ``"decoupled"`` (times the learning rate) or ``"unscaled"`` (not times it).
+        decay: ``"l2"`` or ``"l1"`` (the weight or its sign, added to the gradient), ``"decoupled"`` (times the learning rate) or
+            ``"unscaled"`` (not times it).
         rate: which learning rate an update takes: its ``"own"``, that of the ``"first"`` update, of the ``"next"`` or the
             ``"previous"`` one.
         factor: by which the learning rate is multiplied.
@@ -143,8 +145,8 @@ def weights_after(form: Form, material: Material) -> list[np.ndarray]:
         given = {"own": gradient, "all": total, "none": np.zeros_like(gradient)}[form.fed]
         given = _clipped(form, material, number, given)
         weights = material.start
-        if form.decay == "l2":
-            given = given + decays * weights
+        if form.decay in PENALTIES:
+            given = given + decays * PENALTIES[form.decay](weights)
         elif form.decay != "none":
             weights = weights * (1 - decays * (rate if form.decay == "decoupled" else 1.0))
         made.append(weights - MOVES[config.name](form, memory, given, rate, number + 1))
@@ -446,10 +448,12 @@ def decays_of_groups(form: Form, *_: Any) -> Hypotheses:
 
 @OPTIMIZER
 def another_way_of_decay(form: Form, *_: Any) -> Hypotheses:
+    expected = "an L2 penalty (times the weight)" if form.decay == "l2" else "a decoupled one (AdamW's)"
     for how, kind, words in (
         ("l2", Kind.L2_FOR_DECOUPLED, "the weight decay is an L2 penalty in the gradient, expected decoupled (AdamW's)"),
         ("decoupled", Kind.DECOUPLED_FOR_L2, "the weight decay is decoupled (times the learning rate), expected an L2 penalty"),
         ("unscaled", Kind.DECAY_NOT_TIMES_LR, "the weight decay is not multiplied by the learning rate"),
+        ("l1", Kind.L1_FOR_L2, f"the weight decay is an L1 penalty (times the sign of each weight), expected {expected}"),
     ):
         yield from _made(form, kind, words, decay=how)
 
