@@ -14,8 +14,9 @@ from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
 from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context
 from alignment.comparisons.data.data import check_pictures
-from alignment.comparisons.every import EveryMistake, describe, every_mistake
+from alignment.comparisons.every import EveryMistake, every_mistake
 from alignment.comparisons.explain import locate, quantity_finding
+from alignment.comparisons.lines import describe
 from alignment.comparisons.model import converted, known
 from alignment.comparisons.model.decoding import left_out
 from alignment.comparisons.precision import decoding

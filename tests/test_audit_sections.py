@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from alignment.cli import main
-from alignment.comparisons.every import grouped
+from alignment.comparisons.grouping import grouped
 from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.report.sections import _verdict

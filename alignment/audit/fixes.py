@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port, givers
+from alignment.comparisons.lines import fresh_port, givers, otherwise
 from alignment.finding import Argument, Finding
 from alignment.frameworks._settings import CLASSES, argument_of
 from alignment.frameworks.base import Framework, Layer, Module
@@ -71,6 +71,8 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
         return (edit,)
     framework, theirs = context.port.framework, context.reference.framework
     if finding.arguments:
+        if finding.via and (edit := _of_origin(finding)) is not None:
+            return (edit,)
         kinds = {own: type(module) for own, module in framework.modules(port, every_path=True).items()}
         of_these = {kinds[own] for own in (context.paired.own_path(place) for place in finding.places) if own in kinds}
         if right_ones := [own for own, kind in kinds.items() if kind in of_these and own not in wrong]:
@@ -159,6 +161,19 @@ def _of_arguments(arguments: Sequence[Argument]) -> Fix:
             edit = replace(edit, text=known.text if edit.text in known.text else known.text + edit.text)
         edits[edit.file, edit.start] = edit
     return tuple(edits.values())
+
+
+def _of_origin(finding: Finding) -> SourceEdit | None:
+    """The one plain value in the line that decides it, where that is the value that a call is given and should not have."""
+    pairs = [part for one in finding.arguments for part in otherwise(one["found"], one["expected"])]
+    name, _, line = finding.source.rpartition(":")
+    file = _loaded(name) if line.isdigit() else None
+    found, expected = pairs[0] if pairs else (None, None)
+    if file is None or not all(same(one, found) and same(other, expected) for one, other in pairs):
+        return None
+    source = PortFile.of(file)
+    alike = [node for node in _in_line(source, int(line)) if _plain(node) and _is(ast.literal_eval(node), found)]
+    return source.replaced(alike[0], _alike(alike[0], expected)) if len(alike) == 1 else None
 
 
 def _of_argument(one: Argument) -> SourceEdit:

@@ -9,38 +9,31 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 import time
 from collections.abc import Callable, Sequence
 
 from alignment.comparisons.comparison import of_both
 from alignment.comparisons.context import Context
+from alignment.comparisons.grouping import alike_of, grouped
+from alignment.comparisons.lines import describe, fresh_port
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import initialisation, known
 from alignment.comparisons.model.dropouts import Dropouts
 from alignment.comparisons.model.embeddings import Paddings
 from alignment.comparisons.precision import low_precision
-from alignment.finding import OF_LINES, Finding, Localization
+from alignment.finding import Finding, Localization
 from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
 from alignment.localize import Pair, states_compared, tied_by_mistake, untied_by_mistake
-from alignment.localize.given import Givers
-from alignment.localize.hypotheses.tables import SAID as CONSTANTS
-from alignment.localize.last_set import by_caller, first_made, last_set
 from alignment.localize.search import findings, random_cotangents
-from alignment.localize.source import noting_lines, number_of, source_line
 from alignment.localize.structure import structure_findings
 from alignment.localize.watch import Watch
 from alignment.models.matching import order_of_use
-from alignment.raised import shown
 from alignment.strangers import strangers
 
 MODES = ("evaluation mode", "training mode")
-SETTING = re.compile(r"(?<![\d.e-])(\d+)(?:, \d+)*\)?, expected \(?(\d+)(?![\d.e])")  # whole numbers
 # Of a layer's weights: how their fresh values are drawn may follow.
 SIZES = frozenset({Kind.WIDTH, Kind.KERNEL_SIZE, Kind.GROUPS, Kind.SHAPE, Kind.LAYER_REPLACED})
-NUMBERS = str.maketrans("", "", "0123456789.")
-VAGUE = "or in another order"  # words of calls on other values, which may follow from a mistake in the same line of another block
 
 
 class EveryMistake:
@@ -188,7 +181,7 @@ class EveryMistake:
         finding.confirmed = finding.kind not in NOT_EXPLAINED
         self.found.append(finding)
         if not (finding.kind in known.VARIANCES and self._of_the_frameworks(finding)):  # no mistake, and at many places
-            self.watch.found(finding.line(), " ".join(map(str, _alike(finding))), finding.location)
+            self.watch.found(finding.line(), " ".join(map(str, alike_of(finding))), finding.location)
 
     def _of_the_frameworks(self, finding: Finding) -> bool:
         model, own = self._fresh_port, self.context.paired.own_path(finding.location)
@@ -247,122 +240,6 @@ def every_mistake(context: Context, watch: Watch | None = None) -> tuple[Localiz
     return outcome, search
 
 
-def describe(context: Context, findings: Sequence[Finding]) -> None:
-    """Give findings the line of the port to change, the port's own name, and whether the frameworks themselves differ so."""
-    model = fresh_port(context)
-    known_givers = functools.cache(lambda: givers(context, model))
-    for finding in findings:
-        if model is not None and finding.stage != "structure":  # there the location may be in one side alone
-            finding.own = finding.own or context.paired.own_name(finding.location)
-        if not finding.source:
-            finding.source, *helpers = _lines(context, model, finding, known_givers)
-            finding.via = ", ".join(helpers)
-        if model is not None:
-            finding.known = finding.known or known.of_statistics(context, model, finding, context.paired.own_path(finding.location))
-        if model is not None and finding.layer:
-            _where_layer_is(context, model, finding)
-    if model is not None:
-        _where_made(context, model, findings)
-        _where_set(context, model, findings)
-
-
-def _where_layer_is(context: Context, model: Module, finding: Finding) -> None:
-    """Give a call that a layer of the framework makes the line that makes the layer; the line that calls it is then on the way."""
-    place = source_line(context.port.framework, model, context.paired.as_built(finding.layer), made=True)
-    if place and place != finding.source:
-        finding.hint = finding.hint.replace(f"{finding.source}: ", f"{place}: ", 1)
-        finding.source, finding.via = place, finding.source
-
-
-def _where_made(context: Context, model: Module, findings: Sequence[Finding]) -> None:
-    """Give constants that the constructor makes otherwise the line that makes them."""
-    modules, framework = context.port.framework.modules(model, every_path=True), context.port.framework
-    for finding in (one for one in findings if one.kind is Kind.CONSTANT and one.hint.startswith(CONSTANTS)):
-        path, _, name = finding.hint.removeprefix(CONSTANTS).split()[0].rpartition(".")
-        own = context.paired.own_path(path)
-        tensor = getattr(modules.get(own), name, None)
-        with strangers("port"):
-            values = framework.array(tensor) if isinstance(tensor, framework.tensor_type) else None
-            place = None if values is None else first_made(framework, lambda: _build_port(context), values)
-            finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
-
-
-def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:
-    """Give what is initialised otherwise the line that does it: of those that read alike, the first."""
-    fresh = {_alike(one): one for one in reversed(findings) if one.stage == "initialisation" and not one.known}
-    modules, wanted = context.port.framework.modules(model, every_path=True), list[tuple[Finding, str, str]]()
-    for finding in fresh.values():
-        path, _, name = (context.paired.own_name(finding.location) or finding.location).rpartition(".")
-        if path in modules and number_of(modules[path]) is not None:
-            wanted.append((finding, path, name))
-    if not wanted:
-        return
-    wrong = {context.paired.own_name(place) or place for one in findings if one.stage == "initialisation" for place in one.places}
-    asked = [(number_of(modules[path]) or 0, name) for _, path, name in wanted]
-    with strangers("port"):
-        places = last_set(context.port.framework, lambda: _build_port(context), asked)
-        for (finding, path, name), place in zip(wanted, places, strict=True):
-            having = [one for at, one in modules.items() if f"{at}.{name}" not in wrong]
-            right = [one for one in having if name in context.port.framework.own_tensors(one)]
-            place = by_caller(place, modules[path], right) if place else None
-            finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
-
-
-def grouped(found: list[Finding]) -> list[Finding]:
-    """Findings of the same stage and kind as one with several places.
-
-    Where a mistake is confirmed, its words have to be the same but for numbers, or what they say of the line of the source: blocks
-    of two kinds may be made with it. Else the line has to be the same.
-    """
-    together: dict[tuple, Finding] = {}
-    for finding in found:
-        key = _alike(finding)
-        if key in together:
-            _join(together[key], finding)
-        else:
-            together[key] = finding
-    return _without_vague(list(together.values()))
-
-
-def _join(first: Finding, other: Finding) -> None:
-    """In place: the places of another finding are places of the first."""
-    first.also += other.places
-    if first.arguments != other.arguments:
-        first.arguments = []
-
-
-def _without_vague(found: list[Finding]) -> list[Finding]:
-    """The findings without those that name no cause, where another one of the same line names it."""
-    named = [one for one in found if one.kind is not Kind.UNKNOWN and VAGUE not in one.hint and one.source]
-    kept = []
-    for one in found:
-        vague = one.kind is Kind.UNKNOWN or VAGUE in one.hint
-        same = [other for other in named if (other.stage, other.source) == (one.stage, one.source)] if vague else []
-        if not same:
-            kept.append(one)
-        else:
-            _join(same[0], one)
-    return kept
-
-
-def _alike(finding: Finding) -> tuple:
-    """What findings of the same mistake have in common."""
-    of_line = finding.hint.find(f"{finding.source}: ") if finding.source else -1
-    words = finding.hint[max(of_line, 0) :]
-    if of_line >= 0:  # what is inside the module has its name, in each block another one
-        words = words.replace(f"{finding.location}.", "")
-    words = words.translate(NUMBERS)
-    sure = finding.confirmed or finding.stage == "initialisation"
-    alike = words if sure else finding.source or finding.location
-    return finding.stage, finding.kind, finding.known, alike, _too_large(finding.hint)
-
-
-def _too_large(words: str) -> bool | None:
-    """Whether a whole number is too large: a stride of 1 for 2, and one of 2 for 1, are two mistakes; None without a number."""
-    found = SETTING.search(words)
-    return int(found[1]) > int(found[2]) if found else None
-
-
 def _hidden(found: list[Finding]) -> list[str]:
     """What may still be wrong behind findings that no hypothesis explains; behind rounding to float32 it would be larger."""
     found = [one for one in found if one.kind is not Kind.FLOAT32_CONSTANT]
@@ -373,56 +250,3 @@ def _hidden(found: list[Finding]) -> list[str]:
         f"{', '.join(places)}: the reference's own part replaced the port's in memory; a further mistake in its forward shows "
         "only after this one is corrected"
     ]
-
-
-def fresh_port(context: Context) -> Module | None:
-    """The port as it is built, its modules known by its own paths; None where it cannot be."""
-    with strangers("port"), noting_lines(context.port.framework):  # the finding says where
-        return _build_port(context)
-    return None
-
-
-def _build_port(context: Context) -> Module:
-    return context.spec.port(**{**context.spec.options, **context.options})
-
-
-def givers(context: Context, port: Module) -> Givers:
-    """Which caller gives a layer of the port what makes its settings wrong."""
-    theirs, paths = context.reference.framework, context.paired.matched.matching.paths
-    right = theirs.modules(context.networks.described, every_path=True)
-    layers = {context.paired.own_path(place): theirs.layer(module) for place, module in right.items() if place in paths}
-    return Givers(context.port.framework, port, layers)
-
-
-def _lines(context: Context, model: Module | None, finding: Finding, known_givers: Callable[[], Givers]) -> list[str]:
-    """``file.py:12`` of the port, as far as it is known, else ``""``; and the lines of helpers between it and the layer.
-
-    For a layer it is where the class above it assigns it, or where a caller gives the setting that is wrong; for a module that has
-    others inside, its own forward; for a layer that is missing, where the layer beside it is made.
-    """
-    if model is None or finding.known or ":" in finding.location:
-        return [""]
-    if finding.stage not in OF_LINES:
-        return [""]
-    place = finding.location
-    if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
-        place = ""
-    if finding.kind is Kind.LAYER_MISSING and (beside := _beside(context, place)):
-        return [source_line(context.port.framework, model, context.paired.own_path(beside), made=True)]
-    made, own = finding.stage in ("structure", "weights", "initialisation"), context.paired.own_path(place)
-    lines = [] if made else [f"{shown(file)}:{line}" for file, line in known_givers().lines(own)]
-    if not made and (given := known_givers().of(own)) is not None:
-        first = f"{shown(given.file)}:{given.node.lineno}"
-        return [first, *(line for line in lines if line != first)]
-    return lines if len(lines) > 1 else [source_line(context.port.framework, model, own, made=made)]
-
-
-def _beside(context: Context, place: str) -> str:
-    """The reference's path of a layer that the port has in the same module, before a place or else behind it; ``""`` if none."""
-    theirs, paths = context.reference.framework, context.paired.matched.matching.paths
-    parent, _, name = place.rpartition(".")
-    modules = theirs.modules(context.networks.described, every_path=True)
-    names = [child for child, _ in theirs.children(modules[parent])] if parent in modules else []
-    at = names.index(name) if name in names else 0
-    held = [f"{parent}.{one}" if parent else one for one in [*names[:at][::-1], *names[at:]]]
-    return next((one for one in held if one in paths), "")

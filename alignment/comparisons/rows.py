@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from alignment.compare import Quantity
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port
+from alignment.comparisons.lines import fresh_port
 from alignment.comparisons.model.known import GROUPED
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted

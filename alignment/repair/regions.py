@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port
+from alignment.comparisons.lines import fresh_port
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
 from alignment.localize.source import source_place
