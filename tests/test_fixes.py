@@ -289,6 +289,16 @@ def test_a_setting_behind_a_helper_is_corrected_where_the_helper_is_called(of_bl
     assert (f"self.{corrected or wrong}" in made) and ("fix.diff: not written" in said) is (not corrected), said
 
 
+def test_an_argument_that_was_not_handed_on_is_handed_on_by_its_name(of_blocks):
+    """Every layer of the line needs the same number: the name that holds it in the function around the call is meant."""
+    helper = HELPER.replace("s=1, p=1", "stride=1, p=0").replace("stride=s", "stride=stride")
+    beside = ("nn.Conv2D(4, 4, 1, stride=stride)", "nn.Conv2D(4, 4, 1) if stride == 1 else self.made(1)")
+    status, said, made, _ = of_blocks([(HELPED[0][0], helper), beside])
+    assert status == 1 and "else self.made(1, stride=stride)\n" in made, said
+    renamed = [("stride):", "by):"), ("3, stride=stride,", "3, stride=by,"), (beside[0], beside[1].replace("stride ==", "by =="))]
+    assert "else self.made(1, stride=2)\n" in of_blocks([(HELPED[0][0], helper), *renamed])[2]
+
+
 AFTER = "        out = self.two(out)\n        out = out + self.beside(x)\n        out = self.relu(out)\n"
 BEFORE = {
     "a statement of its own": "        out = self.two(out)\n        out = self.relu(out)\n        out = out + self.beside(x)\n",

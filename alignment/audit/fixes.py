@@ -86,7 +86,7 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
             raise Unknown("it is no setting of a layer")
         given = known().of(own)
         if given is not None:
-            edit = _of_caller(framework.name, given, known().wrong(own))
+            edit = _of_caller(framework.name, given, known().wrong(own), known().calls(given))
         elif (edit := _of_helper(known().handed(own))) is None:
             edit = _of_layer(framework, port, own, ours[own], (framework.layer(ours[own]), theirs.layer(right[place])), known())
         if edits.setdefault((edit.file, edit.start), edit).text != edit.text:
@@ -116,8 +116,8 @@ def _of_layer(
     return source.replaced(call, text)
 
 
-def _of_caller(framework: str, given: GivenValue, wrong: Mapping[str, Any]) -> SourceEdit:
-    """The value that a caller gives, as it should be.
+def _of_caller(framework: str, given: GivenValue, wrong: Mapping[str, Any], made: Sequence[tuple[Caller, Any]]) -> SourceEdit:
+    """The value that a caller gives, as it should be; an argument that it has itself, by the same name, it forgot to hand on.
 
     Raises:
         Unknown: it is no plain value.
@@ -125,7 +125,7 @@ def _of_caller(framework: str, given: GivenValue, wrong: Mapping[str, Any]) -> S
     texts = {_literal(one[1]) for name, value in wrong.items() if (one := argument_of(framework, name, value)) is not None}
     if len(texts) != 1 or not (given.argument or _plain(given.node)):
         raise Unknown("the caller gives it no plain value in the source")
-    return _given(given, texts.pop())
+    return _given(given, given.argument if given.argument in held_by_all(made) else texts.pop())
 
 
 def _of_helper(handed: tuple[GivenValue, list[tuple[Caller, Any]]] | None) -> SourceEdit | None:

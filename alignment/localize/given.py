@@ -116,6 +116,10 @@ class Givers:
         given = links[0][-1].given
         return given, self._through[given.place]
 
+    def calls(self, given: GivenValue) -> list[tuple[Caller, Any]]:
+        """The calls that are made where a value is given, and what each should hand on."""
+        return self._through.get(given.place, [])
+
     def _to_change(self, path: str, setting: str) -> list[_HandedOn]:
         links = self._links(path, setting)
         while len(links) > 1 and not all(same(one, self._needs[links[-1].key][0]) for one in self._needs[links[-1].key]):

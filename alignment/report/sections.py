@@ -22,7 +22,7 @@ KNOWN = {
     Kind.BIASED_VARIANCE: "running variance: {port} keeps the biased variance of a batch, {reference} the unbiased one",
     Kind.UNBIASED_VARIANCE: "running variance: {port} keeps the unbiased variance of a batch, {reference} the biased one",
     Kind.FLOAT32_CONSTANT: "rounding: in float64 the sides differ by less than float32 rounds, for no known mistake",
-    Kind.INITIALISATION: "fresh weights: {port} draws them from other distributions than {reference}",
+    Kind.INITIALISATION: "fresh weights: other distributions than the reference's; to train from scratch, set its initialisers",
 }
 LEFT_OUT = "left out (--eval-only)"  # why training mode is not compared, where that was asked for
 PROJECT = "a project file (python -m alignment run PROJECT)"
