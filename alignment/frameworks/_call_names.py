@@ -49,6 +49,10 @@ ALIASES: dict[str, str] = {
     **dict.fromkeys(("le", "less_equal"), "le"),
     **dict.fromkeys(("eq", "equal"), "eq"),
 }  # fmt: skip
+# A transform over one axis, over two and over any number is one operation, over other axes.
+FOURIER = tuple(f"{one}fft" for one in ("", "i", "r", "ir", "h", "ih"))
+ALIASES |= {f"{before}{one}{axes}": f"{one}n" for one in FOURIER for axes in ("", "2", "n") for before in ("", "fft_")}
+ALIASES |= {f"fft_{one}": one for one in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")}
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "matmul": "@"}
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 REFLECTED = frozenset({"rsub", "rdiv", "rtruediv", "rpow", "rmatmul"})
@@ -94,6 +98,9 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("scaled_dot_product_attention",), ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     ),
+    **dict.fromkeys((f"fft_{one}" for one in FOURIER), ("x", "n", "dim", "norm")),
+    **dict.fromkeys((f"fft_{one}{axes}" for one in FOURIER for axes in "2n"), ("x", "s", "dim", "norm")),
+    **dict.fromkeys(("fft_fftshift", "fft_ifftshift"), ("x", "dim")),
     **dict.fromkeys(("__getitem__",), ("x", "index")),
     **dict.fromkeys(("__setitem__",), ("x", "index", "value")),
 }  # fmt: skip
@@ -127,8 +134,15 @@ DEFAULTS: dict[str, Attributes] = {
     "softplus": {"beta": 1, "threshold": 20},
     "triu": {"diagonal": 0},
     "tril": {"diagonal": 0},
+    **{f"{one}n": {"axis": None, "norm": "backward"} for one in FOURIER},
+    **dict.fromkeys(("fftshift", "ifftshift"), {"axis": None}),
     "cross_entropy": {"axis": 1},  # PyTorch's has no other; Paddle's signature says its own default
 }
+DEFAULTS_OF_ONE = {  # of a function that is written in C, where it is one form of an operation of several
+    **dict.fromkeys((f"fft_{one}" for one in FOURIER), {"axis": -1}),
+    **dict.fromkeys((f"fft_{one}2" for one in FOURIER), {"axis": (-2, -1)}),
+}
+OVER_ALL_AXES = frozenset(name for name, given in DEFAULTS.items() if given.get("axis", 0) is None)  # where none is named
 NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
 EFFECTS = frozenset({"reshape", "transpose", "split", "pad"})  # described by what they do: see ``effect``
 ENDS = ("start_axis", "start_dim"), ("stop_axis", "end_dim")  # of the axes that are flattened
@@ -196,6 +210,7 @@ class Named:
                     spelled[RENAMED.get(own, own)] = not value if own in NEGATED else value
         spelled = {
             **DEFAULTS.get(self.name, {}),
+            **DEFAULTS_OF_ONE.get(self.own, {}),
             **{k: v for k, v in spelled.items() if v is not None or k in ("axis", "min", "max")},
         }
         if self.name == "interpolate":
@@ -446,7 +461,7 @@ def comparable(name: str, key: str, value: Any, rank: int) -> Any:
     if key == "axis":
         rank += name in ("stack",)
         if value is None:
-            return tuple(range(rank)) if name in DEFAULTS and "keepdim" in DEFAULTS[name] else None
+            return tuple(range(rank)) if name in OVER_ALL_AXES else None
         many = sorted(int(n) % max(rank, 1) for n in value) if isinstance(value, (list, tuple)) else [int(value) % max(rank, 1)]
         return tuple(many)
     if key in ("kernel_size", "stride", "padding", "dilation", "output_size"):

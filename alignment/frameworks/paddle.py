@@ -390,6 +390,7 @@ COMPARISONS = [f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne", "a
 OPERATIONS: list[tuple[Any, str]] = [
     *((owner, name) for owner in (nn.functional, paddle.linalg, paddle) for name, value in vars(owner).items()
       if isinstance(value, FUNCTIONS) and not name.startswith("_")),
+    *((owner, name) for owner in (paddle.fft, paddle.signal) for name in owner.__all__),
     *((paddle.Tensor, name) for name, value in vars(paddle.Tensor).items()
       if (isinstance(value, FUNCTIONS) and not name.startswith("_")) or name in (*OPERATORS, *COMPARISONS, "T", "mT")),
 ]  # fmt: skip

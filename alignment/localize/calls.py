@@ -26,9 +26,11 @@ def equal(a: np.ndarray, b: np.ndarray, rtol: float = tolerance.OPERATION_RTOL) 
         return False
     if (a.dtype.kind == "b") is not (b.dtype.kind == "b") and a.size and (a == a.flat[0]).all():
         return False  # a condition that holds everywhere is no array of ones
-    if "f" not in (a.dtype.kind, b.dtype.kind):
+    if not {"f", "c"} & {a.dtype.kind, b.dtype.kind}:
         return bool(np.array_equal(a.ravel(), b.ravel()))
     x, y = _finite(a), _finite(b)
+    if x.size != y.size:  # complex numbers against others
+        return False
     some = np.abs(y[y != 0])
     scale = float(np.median(some)) if some.size else 0.0
     share = (
@@ -38,7 +40,9 @@ def equal(a: np.ndarray, b: np.ndarray, rtol: float = tolerance.OPERATION_RTOL) 
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
-    """As float64, flat; some numbers stand for values that are not finite."""
+    """As float64, flat, of complex numbers both parts; some numbers stand for values that are not finite."""
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], -1)
     return np.nan_to_num(array.ravel().astype(np.float64), nan=5.0, posinf=2.0, neginf=-3.0)
 
 
@@ -68,7 +72,8 @@ class _Values:
 
 def _mark(array: np.ndarray, rtol: float) -> tuple[float, float]:
     """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
-    values, factors = _finite(array), np.random.default_rng(array.size).standard_normal(array.size)
+    values = _finite(array)
+    factors = np.random.default_rng(values.size).standard_normal(values.size)
     with np.errstate(over="ignore", invalid="ignore"):  # a mask may hold the smallest number that there is
         size, mark = float(np.linalg.norm(values)), float(values @ factors)
     return mark, 10 * rtol * size * float(np.linalg.norm(factors)) + tolerance.TINY

@@ -20,7 +20,8 @@ def same(a: Any, b: Any) -> bool:
 
 
 def title(one: Operation) -> str:
-    return SYMBOLS.get(one.name, one.name.removeprefix("call ") if one.name.startswith("call ") else one.title.strip("_"))
+    own = one.title.strip("_").removeprefix("fft_")  # torch's functions of torch.fft
+    return SYMBOLS.get(one.name, one.name.removeprefix("call ") if one.name.startswith("call ") else own)
 
 
 def _number(value: Any) -> str:
