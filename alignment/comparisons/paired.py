@@ -91,6 +91,8 @@ class Paired:
         paths = self.matched.matching.paths
         if linked := self._linked(place):
             return linked.rpartition(".")[0]
+        if extra := next((one for one in self.matched.matching.unmatched if one.kind == "extra" and one.path == place), None):
+            return self.as_built(extra.own or place)
         while place and place not in paths:
             place = place.rpartition(".")[0]
         return self.as_built(paths.get(place, place))

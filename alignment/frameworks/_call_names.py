@@ -53,6 +53,8 @@ ALIASES: dict[str, str] = {
 FOURIER = tuple(f"{one}fft" for one in ("", "i", "r", "ir", "h", "ih"))
 ALIASES |= {f"{before}{one}{axes}": f"{one}n" for one in FOURIER for axes in ("", "2", "n") for before in ("", "fft_")}
 ALIASES |= {f"fft_{one}": one for one in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")}
+CAST = "cast"
+ALIASES |= dict.fromkeys(("astype", "to", "type", "type_as", "byte", "char", "short", "int", "long", "bool", "float", "double", "half"), CAST)
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "matmul": "@"}
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 REFLECTED = frozenset({"rsub", "rdiv", "rtruediv", "rpow", "rmatmul"})
@@ -144,7 +146,7 @@ DEFAULTS_OF_ONE = {  # of a function that is written in C, where it is one form 
 }
 OVER_ALL_AXES = frozenset(name for name, given in DEFAULTS.items() if given.get("axis", 0) is None)  # where none is named
 NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
-EFFECTS = frozenset({"reshape", "transpose", "split", "pad"})  # described by what they do: see ``effect``
+EFFECTS = frozenset({"reshape", "transpose", "split", "pad", CAST})  # described by what they do: see ``effect``
 ENDS = ("start_axis", "start_dim"), ("stop_axis", "end_dim")  # of the axes that are flattened
 AXES_OF_SHAPE = {**dict.fromkeys(ENDS[0], 0), **dict.fromkeys(ENDS[1], -1), "axis": None, "dim": None}  # and what holds by default
 SECTIONS = ("num_or_sections", "split_size", "chunks")  # what says into which parts a tensor is split
@@ -180,6 +182,7 @@ class Named:
         takes: the function's own parameters, as far as they are known.
         given: those that the call gives.
         shape: of the first tensor that the call got.
+        dtype: of the first one that it gave; "float" for any type of numbers that are not whole.
     """
 
     name: str
@@ -191,6 +194,7 @@ class Named:
     takes: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
     shape: Shape = ()
+    dtype: str = ""
 
     def attributes(self, given: list[Shape], made: list[Shape]) -> tuple[Attributes, Attributes]:
         """The arguments that are no tensors, to compare, and as the source spells them.
@@ -281,6 +285,8 @@ class Named:
             found = (key, value) if key in ("mode", "value") else self._padded(value)
         elif self.name == "transpose" and isinstance(self.bound.get("perm"), list | tuple):
             found = "perm", list(value)
+        elif self.name == CAST and "dtype" in self.bound:
+            found = "dtype", value
         elif self.name == "split":
             found = self._parted(key, value)
         elif self.name == "reshape":
@@ -405,7 +411,9 @@ def named(
 
 
 def effect(call: Named, given: list[Shape], made: list[Shape]) -> Attributes:
-    """What a call that moves values without changing any does: the new shape, the order of axes, the parts, the margins."""
+    """What a call that moves values without computing any does: the new shape, the order of axes, the parts, the margins, the type."""
+    if call.name == CAST:
+        return {"to": call.dtype}
     shape = given[0] if given else ()
     rank = len(shape)
     if call.name == "reshape":
@@ -499,6 +507,9 @@ def computed(name: str, attributes: Mapping[str, Any], array: np.ndarray) -> lis
             return [array.transpose(attributes["order"])]
         if name == "split":
             return np.split(array, np.cumsum(attributes["sizes"])[:-1], attributes["axis"])
+        if name == CAST:
+            with np.errstate(invalid="ignore"):  # numbers that the type does not hold
+                return [array.astype(attributes["to"])]
         if name == "pad":
             more = {"constant_values": attributes["value"]} if attributes["mode"] == "constant" else {}
             return [np.pad(array, attributes["pad"], PAD_MODES[attributes["mode"]], **more)]  # type: ignore[call-overload]

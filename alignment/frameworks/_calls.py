@@ -217,7 +217,9 @@ class Recorder:
             self._made.update(operation.outputs if operation.inputs else ())
             if operation.outputs != operation.inputs:
                 call = named(name, names, defaults, args, kwargs, self._plain)
-                self._describe(operation, call, [self.trace.values[i].shape for i in operation.outputs])
+                made = [self.trace.values[i] for i in operation.outputs]
+                call.dtype = "float" if made[0].dtype.kind == "f" else str(made[0].dtype)
+                self._describe(operation, call, [array.shape for array in made])
         return result
 
     def _change(self, number: int, inputs: list[int]) -> Mapping[str, Any] | Sequence[np.ndarray] | Behind | None:

@@ -327,6 +327,8 @@ class Paddle(Taped):
             other = now != noted[id(tensor)][1]
             if other.any() and any(np.allclose(now, one, rtol=tolerance.FLOAT32_CONSTANT, atol=0.0) for one in drawn):
                 return False  # what a layer has drawn, in another parameter: weight_norm takes it apart, and puts it together
+            if other.any() and any(_is_gain(tensor, made) for made, _ in noted.values()):
+                return False  # and gives it a gain
             return bool(other.any() and (not now.any() or (now != 0)[other].any()))  # nn.Embedding fills the row of padding with 0
 
         def created(layer: nn.Layer, *args: Any, **kwargs: Any) -> paddle.Tensor:
@@ -424,6 +426,17 @@ class _PaddleOutside(paddle.autograd.PyLayer):
             for t, array in zip(ctx.inputs, found, strict=True)
         ]
         return tuple(made)
+
+
+def _is_gain(tensor: paddle.Tensor, drawn: paddle.Tensor) -> bool:
+    """Whether a parameter is the norm of another one, over all of its axes or all but one."""
+    axes = [None, *range(drawn.ndim)] if drawn.ndim > 1 else []
+    fitting = [axis for axis in axes if tensor.size == (1 if axis is None else drawn.shape[axis])]
+    if not fitting or tensor is drawn:
+        return False
+    values, own = drawn.numpy().astype(np.float64), tensor.numpy().ravel()
+    over = (tuple(n for n in range(drawn.ndim) if n != axis) for axis in fitting)
+    return any(np.allclose(own, np.sqrt((values**2).sum(axes)).ravel(), tolerance.FLOAT32_CONSTANT, 0.0) for axes in over)
 
 
 def _sizes(value: Any, count: int) -> tuple:

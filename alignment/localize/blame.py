@@ -291,6 +291,7 @@ class Pair:
         found, right, floors = named(blame.ours), named(blame.right), blame.theirs.floors or {}
         shaken, *_ = drawn = [named(one) for one in noisy]
         if phase == "backward":
+            found, right = but_for_nothing(found, right), but_for_nothing(right, found)
             found, shaken, *drawn = (where_derived(one, right) for one in (found, shaken, *drawn))
             if any(b is not None and not np.isfinite(b).all() for b in right.values()):
                 self.underived.add(path)
@@ -594,6 +595,14 @@ def backward_quantities(answer: Answer) -> NamedArrays:
     """What of a call is compared backward, by name."""
     inputs: NamedArrays = {_input_gradient(i): gradient for i, gradient in enumerate(answer.input_gradients)}
     return inputs | {f"{GRADIENT_OF}{name}": g for name, g in answer.gradients.items()}
+
+
+def but_for_nothing(gradients: NamedArrays, others: NamedArrays) -> NamedArrays:
+    """Gradients of which those that are exactly zero are none, where the other side has none for what it trains, too."""
+    return {
+        name: None if array is not None and others.get(name, array) is None and not array.any() else array
+        for name, array in gradients.items()
+    }
 
 
 def _input_gradient(place: int) -> str:

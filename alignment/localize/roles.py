@@ -17,8 +17,8 @@ LARGEST_EPS = 0.1
 SHRINKS = 0.5  # a weight is left at least this share of itself by one step of its decay
 LOWEST = -1e3  # what is added to a score to hide it is at most this
 LAYOUT = frozenset({
-    "reshape", "transpose", "expand", "tile", "repeat_interleave", "concat", "stack", "getitem", "split", "astype", "cast", "to",
-    "type", "float", "double", "type_as", "contiguous", "clone", "int", "long", "flip", "roll", "pad", "meshgrid", "unbind",
+    "reshape", "transpose", "expand", "tile", "repeat_interleave", "concat", "stack", "getitem", "split", "cast",
+    "contiguous", "clone", "flip", "roll", "pad", "meshgrid", "unbind",
     "gather", "index_select", "rot90",
 })  # fmt: skip
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "pow", "neg", "exp", "log", "floor_divide", "remainder", "outer", "einsum"})

@@ -14,9 +14,10 @@ from alignment.comparisons.model.forward import NamedOutputs, unheld
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
 from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of, unsteady
-from alignment.frameworks.base import Wanted, leaves
+from alignment.frameworks.base import Tensor, Wanted, leaves
 from alignment.models.observe import traced_kinks
 from alignment.models.tracing import Network
+from mobilenetv3_common.weights import Entry
 
 
 def compare_gradients(context: Context, result: StepResult, training: bool) -> None:
@@ -29,23 +30,26 @@ def compare_gradients(context: Context, result: StepResult, training: bool) -> N
     for name in names:
         found[name] = gradients_of(context.networks.of(name), inputs, cotangents, training)
         context.progress.done()
-    _leave_out_unused_parts(context, found)
+    _leave_out_nothing(context, found)
     judge_gradients(result, found, training, [array.shape for array in leaves(inputs, np.ndarray)])
 
 
-def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) -> None:
-    """In place: a zero gradient of a part of a packed tensor is none, where the other side does not use its own tensor for it.
+def _leave_out_nothing(context: Context, found: Mapping[str, Iteration]) -> None:
+    """In place: a gradient that is exactly zero is none where the other side has none for a tensor that is trained, too.
 
-    Nor is that of a tensor that a side is known to lack.
+    PyTorch ends the graph at a cast to whole numbers, through which Paddle passes a gradient: behind a rounding, zeros. A part of a
+    packed tensor is trained with it, where the other side does not use its own tensor for it. Nor is there a gradient of a tensor
+    that a side is known to lack.
     """
     lacking = unheld(context)
     for lane in found.values():
         lane.gradients = {name: array for name, array in lane.gradients.items() if name not in lacking}
+    trained = set.intersection(*(set(trained_in(context.networks.of(f"{role}64"))) for role in context.sides))
     for of_port, forms in zip((True, False), context.paired.matched.forms, strict=True):
         parts = {piece.canonical for pieces in forms.values() if len(pieces) > 1 for piece in pieces}
         mine = [one.gradients for name, one in found.items() if name.startswith("port") == of_port]
         others = [one.gradients for name, one in found.items() if name.startswith("port") != of_port]
-        for name in parts:
+        for name in parts | trained:
             if not any(name in one for one in others) and not any(one[name].any() for one in mine if name in one):
                 for one in mine:
                     one.pop(name, None)
@@ -67,9 +71,7 @@ def gradients_of(
     """The gradients of every parameter on one lane, and the sum of output * cotangent as its loss."""
     lane.reset()
     lane.train_mode(training)
-    known = {entry.canonical: name for name, entry in lane.entries.items()}
-    described = [(e, t) for e, t in lane.framework.described(lane.model) if e.role == "parameter"]
-    trained = {known.get(e.canonical, e.canonical): (e, t) for e, t in described if lane.framework.trainable(t)}
+    trained = trained_in(lane)
     kinks: NamedOutputs = {}
     with traced_kinks(lane.framework, lane.model, kinks):
         wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
@@ -77,6 +79,13 @@ def gradients_of(
     gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
     lane.reset()
     return Iteration(np.array(product(made.outputs, cotangents), lane.dtype), 0.0, gradients, kinks, {})
+
+
+def trained_in(lane: Network) -> dict[str, tuple[Entry, Tensor]]:
+    """The parameters of one lane that are trained, by canonical name."""
+    known = {entry.canonical: name for name, entry in lane.entries.items()}
+    described = [(e, t) for e, t in lane.framework.described(lane.model) if e.role == "parameter"]
+    return {known.get(e.canonical, e.canonical): (e, t) for e, t in described if lane.framework.trainable(t)}
 
 
 def product(outputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | None]) -> float:

@@ -41,7 +41,7 @@ def described(one: Operation) -> str:
         for key, value in one.spelled.items():
             return f"{_number(value)} {SYMBOLS[one.name]}" if key == "from" else f"{SYMBOLS[one.name]} {_number(value)}"
         return SYMBOLS[one.name]
-    if one.name in ("reshape", "transpose"):
+    if one.name in ("reshape", "transpose", "cast"):
         return f"{one.name} to {_number(next(iter(one.attributes.values()), ''))}"
     if "axis" in one.spelled:
         return f"{title(one)}(axis={_number(one.spelled['axis'])})"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alignment.finding import Argument
-from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, computed
+from alignment.frameworks._call_names import CAST, COMMUTATIVE, EFFECTS, computed
 from alignment.frameworks.base import CallChange, Module, Operation
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, constant, equal
@@ -136,7 +136,8 @@ def _arrays(pair: PairedCalls, other: Operation) -> list[np.ndarray]:
 
 def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The same operation on the same values, with other arguments."""
-    for other in _waiting(pair):
+    casts = (other for other in pair.theirs.operations if other.name == one.name == CAST)  # what one gives is what it is given
+    for other in itertools.chain(_waiting(pair), casts):
         if other.name != one.name or not _matched(pair, one, other, one.name in COMMUTATIVE):
             continue
         differing = [key for key in one.attributes if key in other.attributes and _differs(one, other, key)]
@@ -205,7 +206,8 @@ def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
 def _other_operation(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """Another operation on the same values."""
     for other in _waiting(pair):
-        if other.name != one.name and _matched(pair, one, other, True):
+        again = any(user.name == one.name and set(other.outputs) & set(user.inputs) for user in pair.theirs.operations)
+        if other.name != one.name and _matched(pair, one, other, True) and not (one.name == CAST and again):
             right, words = _arrays(pair, other), f"{in_full(one)}, expected {in_full(other)}"
             if len(right) > len(one.outputs) == 1:  # torch's max gives the largest and where they stand
                 kind = pair.ours.values[one.outputs[0]].dtype.kind

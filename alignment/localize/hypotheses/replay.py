@@ -28,7 +28,7 @@ from alignment.models.forms.axes import Order
 from alignment.strangers import Refused
 
 SECONDS = 15.0  # of the processor, for one module
-MOVED = frozenset({"reshape", "transpose", "expand", "astype", "cast", "to"})  # behind one is behind what it is given
+MOVED = frozenset({"reshape", "transpose", "expand", "cast"})  # behind one is behind what it is given
 PARTS = 4  # of a split, of which every order is tried
 KEEPING = frozenset({"softmax", "log_softmax", "cumsum", "flip", "roll", "normalize"})  # along whatever axis, the shape stays
 REDUCING = frozenset({"sum", "mean", "max", "min", "prod", "var", "std", "norm", "logsumexp", "median"})
