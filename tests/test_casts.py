@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import paddle
 import pytest
+import torch
 
 from alignment.cli import main
 from alignment.localize import localize
@@ -79,3 +81,21 @@ def test_a_mistake_at_a_cast_is_named(case, sides):
     x = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32) * 3
     first = localize(port, reference, (x,)).first
     assert all(one in first.hint for one in words), first.line()
+
+
+class Positions(paddle.nn.Layer):
+    """Whole numbers with others that are not."""
+
+    def forward(self, x):
+        places = paddle.arange(x.shape[1])
+        return x * (places / 3 + 0.1 * places + places**0.5 + (places / (places + 1)) - 2 / (places + 3)) + (1.1 - places)
+
+
+def test_whole_numbers_are_divided_in_float64_in_exact_mode():
+    class Right(torch.nn.Module):
+        def forward(self, x):
+            places = torch.arange(x.shape[1])
+            return x * (places / 3 + 0.1 * places + places**0.5 + (places / (places + 1)) - 2 / (places + 3)) + (1.1 - places)
+
+    x = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
+    assert localize(Positions(), Right(), (x,), weights=False).first is None

@@ -301,6 +301,41 @@ def test_a_port_to_pytorch_may_keep_the_weights_that_pytorch_draws(change, wrong
     assert known == {"0.weight", "0.bias", "3.weight", "3.bias"} - {wrong} - ({"3.bias"} if wrong == "3.weight" else set())
 
 
+def normed(change=lambda layer: None):
+    """A port with a weight norm, whose gain is the norm of what Paddle has drawn, unless the port's source fills it."""
+
+    def make():
+        layer = nn.utils.weight_norm(nn.Conv1D(4, 6, 3))
+        change(layer)
+        return nn.Sequential(layer, nn.ReLU(), nn.Conv1D(6, 3, 3))
+
+    return make
+
+
+def of_a_global_initialiser():
+    nn.initializer.set_global_initializer(nn.initializer.XavierUniform(), nn.initializer.Constant())
+    try:
+        return normed()()
+    finally:
+        nn.initializer.set_global_initializer(None)
+
+
+@pytest.mark.parametrize(
+    ("port", "wrong"),
+    [
+        (normed(), set()),
+        (normed(lambda layer: layer.weight_g.set_value(paddle.full([6], 0.3))), {"0.weight_g"}),
+        (of_a_global_initialiser, {"0.bias", "0.weight_v", "2.bias", "2.weight"}),
+    ],
+)
+def test_a_gain_is_drawn_with_its_weight_and_a_global_initialiser_is_the_ports_choice(port, wrong):
+    right = lambda: torch.nn.Sequential(  # noqa: E731
+        torch.nn.utils.weight_norm(torch.nn.Conv1d(4, 6, 3)), torch.nn.ReLU(), torch.nn.Conv1d(6, 3, 3)
+    )
+    result = audit(port, right, inputs="4x4x16")
+    assert {name for one in result.mistakes for name in (one.place, *one.also)} == wrong, str(result)
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_the_small_model_and_paddles_own_initialisation(own, context, monkeypatch):
     if not own:

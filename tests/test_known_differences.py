@@ -238,3 +238,24 @@ def test_reading_grad_fn_keeps_the_graph_for_ever():
     """Of eight graphs of 8 MiB or more each, all eight are kept."""
     nothing, read, back = map(int, run_command("-W", "ignore", "-c", GRAPHS).stdout.split())
     assert abs(nothing) < 8 and read >= 56 and back < 16
+
+
+def test_a_cast_to_whole_numbers_passes_a_gradient_of_whole_numbers():
+    x = paddle.to_tensor([1.5, 2.5], stop_gradient=False)
+    whole = x.cast("int32").cast("float32")
+    (gradient,) = paddle.grad([whole], [x], [paddle.to_tensor([0.6, 2.6])])
+    assert gradient.tolist() == [0.0, 2.0]
+    assert not torch.tensor([1.5], requires_grad=True).int().requires_grad
+
+
+def test_a_byte_has_a_sign():
+    assert paddle.to_tensor([200.0]).cast("byte").tolist() == [-56] and torch.tensor([200.0]).byte().tolist() == [200]
+
+
+def test_whole_numbers_are_divided_in_float32():
+    before = paddle.get_default_dtype()
+    try:
+        paddle.set_default_dtype("float64")
+        assert (paddle.to_tensor([1, 2]) / 3).dtype == (paddle.to_tensor([1, 2]) * 0.1).dtype == paddle.float32
+    finally:
+        paddle.set_default_dtype(before)

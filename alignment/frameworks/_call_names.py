@@ -54,7 +54,9 @@ FOURIER = tuple(f"{one}fft" for one in ("", "i", "r", "ir", "h", "ih"))
 ALIASES |= {f"{before}{one}{axes}": f"{one}n" for one in FOURIER for axes in ("", "2", "n") for before in ("", "fft_")}
 ALIASES |= {f"fft_{one}": one for one in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")}
 CAST = "cast"
-ALIASES |= dict.fromkeys(("astype", "to", "type", "type_as", "byte", "char", "short", "int", "long", "bool", "float", "double", "half"), CAST)
+ALIASES |= dict.fromkeys(
+    ("astype", "to", "type", "type_as", "byte", "char", "short", "int", "long", "bool", "float", "double", "half"), CAST
+)
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "matmul": "@"}
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 REFLECTED = frozenset({"rsub", "rdiv", "rtruediv", "rpow", "rmatmul"})
@@ -137,12 +139,12 @@ DEFAULTS: dict[str, Attributes] = {
     "triu": {"diagonal": 0},
     "tril": {"diagonal": 0},
     **{f"{one}n": {"axis": None, "norm": "backward"} for one in FOURIER},
-    **dict.fromkeys(("fftshift", "ifftshift"), {"axis": None}),
+    **{one: {"axis": None} for one in ("fftshift", "ifftshift")},
     "cross_entropy": {"axis": 1},  # PyTorch's has no other; Paddle's signature says its own default
 }
-DEFAULTS_OF_ONE = {  # of a function that is written in C, where it is one form of an operation of several
-    **dict.fromkeys((f"fft_{one}" for one in FOURIER), {"axis": -1}),
-    **dict.fromkeys((f"fft_{one}2" for one in FOURIER), {"axis": (-2, -1)}),
+DEFAULTS_OF_ONE: dict[str, Attributes] = {  # of a function that is written in C, where it is one form of an operation of several
+    **{f"fft_{one}": {"axis": -1} for one in FOURIER},
+    **{f"fft_{one}2": {"axis": (-2, -1)} for one in FOURIER},
 }
 OVER_ALL_AXES = frozenset(name for name, given in DEFAULTS.items() if given.get("axis", 0) is None)  # where none is named
 NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
@@ -411,7 +413,7 @@ def named(
 
 
 def effect(call: Named, given: list[Shape], made: list[Shape]) -> Attributes:
-    """What a call that moves values without computing any does: the new shape, the order of axes, the parts, the margins, the type."""
+    """What a call that computes no values does: the new shape, the order of axes, the parts, the margins, the type."""
     if call.name == CAST:
         return {"to": call.dtype}
     shape = given[0] if given else ()

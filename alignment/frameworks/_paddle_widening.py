@@ -1,7 +1,7 @@
 """Tensors that a model makes, or casts, in float32 are float64 in exact mode.
 
-A port that says ``paddle.zeros(shape, "float32")``, ``mask.astype("float32")`` or ``positions / 8`` is right in float32. In exact mode it would mix
-two types, which Paddle's functions refuse, or round what the reference does not.
+A port that says ``paddle.zeros(shape, "float32")``, ``mask.astype("float32")`` or ``positions / 8`` is right in float32. In exact
+mode it would mix two types, which Paddle's functions refuse, or round what the reference does not.
 """
 
 from __future__ import annotations

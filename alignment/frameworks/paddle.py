@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=".*No ccache found.*")
     import paddle
 from paddle import nn
-from paddle.base import unique_name
+from paddle.base import initializer, unique_name
 
 from alignment import tolerance
 from alignment.frameworks import _attention
@@ -313,7 +313,7 @@ class Paddle(Taped):
     @contextlib.contextmanager
     def noting_parameters(self) -> Iterator[Callable[[paddle.Tensor], bool]]:
         noted: dict[int, tuple[paddle.Tensor, np.ndarray]] = {}  # the tensors, too, so that their ids stay theirs
-        own = nn.Layer.create_parameter
+        own, by_global = nn.Layer.create_parameter, set[int]()
 
         def held(tensor: paddle.Tensor) -> np.ndarray:
             values = tensor.flatten().numpy()
@@ -322,19 +322,24 @@ class Paddle(Taped):
         def filled_again(tensor: paddle.Tensor) -> bool:
             if id(tensor) not in noted:
                 return False
-            now = held(tensor)
-            drawn = (one for made, one in noted.values() if one.shape == now.shape and made.shape == tensor.shape)
-            other = now != noted[id(tensor)][1]
-            if other.any() and any(np.allclose(now, one, rtol=tolerance.FLOAT32_CONSTANT, atol=0.0) for one in drawn):
-                return False  # what a layer has drawn, in another parameter: weight_norm takes it apart, and puts it together
-            if other.any() and any(_is_gain(tensor, made) for made, _ in noted.values()):
+            now, first = held(tensor), noted[id(tensor)][1]
+            other = now != first
+            if not other.any():
+                return id(tensor) in by_global
+            copied = lambda one: one.shape == now.shape and np.allclose(now, one, rtol=tolerance.FLOAT32_CONSTANT, atol=0.0)  # noqa: E731
+            if drawn := [made for made, one in noted.values() if made.shape == tensor.shape and copied(one)]:
+                return id(drawn[0]) in by_global  # in another parameter: weight_norm takes a layer's apart, and puts it together
+            if any(_is_gain(tensor, made) for made, _ in noted.values()):
                 return False  # and gives it a gain
-            return bool(other.any() and (not now.any() or (now != 0)[other].any()))  # nn.Embedding fills the row of padding with 0
+            return bool(not now.any() or (now != 0)[other].any())  # nn.Embedding fills the row of padding with 0
 
         def created(layer: nn.Layer, *args: Any, **kwargs: Any) -> paddle.Tensor:
             made = own(layer, *args, **kwargs)
             if made is not None:  # as of a bias that is left out
                 noted[id(made)] = made, held(made)
+                is_bias = kwargs.get("is_bias", args[3] if len(args) > 3 else False)
+                if (initializer._global_bias_initializer if is_bias else initializer._global_weight_initializer)() is not None:
+                    by_global.add(id(made))
             return made
 
         with patched(nn.Layer, create_parameter=created):
