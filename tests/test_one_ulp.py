@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from alignment import tolerance
 from alignment.cli import main
-from alignment.compare import Quantity
+from alignment.compare import Change, Quantity, rounded_by
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, just_missed
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
-from alignment.comparisons.update.tensors import History, judge_tensors
+from alignment.comparisons.update.tensors import History, judge_tensors, summed
 from tests.conftest import mode_of
 
 # A recurrent network in its chaotic range: a difference grows by about a half with every step.
@@ -261,3 +262,14 @@ def test_weights_have_no_such_leeway():
     for lane in lanes.values():
         lane.state["mask"] = np.full(1024, -1e12, lane.state["weight"].dtype)
     assert "train.iter1.state.bias" in judged(lanes, "state")
+
+
+def test_a_single_number_is_held_to_the_bound_of_the_search():
+    """Its terms nearly cancel: one-ulp changes move it by 2.1e-11, and another order of the terms by 2.9e-10."""
+    floor = 2.1e-11
+    one = lambda apart: [1e-3 * (1 + apart)]  # noqa: E731
+    drawn = lambda apart: lanes_of("gradients", one(0), one(apart), [one(floor)] * 3)  # noqa: E731
+    assert judged(drawn(2.9e-10)) == []
+    assert "train.iter1.gradients.bias" in judged(drawn(40 * floor))
+    assert summed(Change(floor, 1.0))[1] == rounded_by(()) * floor
+    assert summed(Change(1e-8, 1.0))[1] == tolerance.MOST_SUM_64

@@ -112,7 +112,7 @@ def summed(change: Change | None) -> tuple[float, float]:
     """
     share = change.share if change is not None and change.scale else 0.0
     in_float32 = min(tolerance.SUM_FACTOR * share * 2.0**29, tolerance.MOST_SUM_32)
-    return max(tolerance.SUMMATION_32, in_float32), min(tolerance.SUM_FACTOR * share, tolerance.MOST_EXACT_RTOL)
+    return max(tolerance.SUMMATION_32, in_float32), min(tolerance.SUM_FACTOR * share, tolerance.MOST_SUM_64)
 
 
 def unsteady(run: Run, now: dict[str, Iteration], kind: str) -> str:
