@@ -101,6 +101,29 @@ def test_a_mistake_is_undone_by_what_the_reference_reads(case, tmp_path):
     assert key(ast.parse(PORT)) in [key(ast.parse(text)) for text in made], made
 
 
+READS = """
+def move(config, logits, weights):
+    shifted = logits - logits.detach().max(axis=0)
+    limit = abs(1)
+    for limit in weights.tolist():
+        limit = limit * config.rate
+    return step(shifted, alpha=0.9, axis=1) + limit
+"""
+
+
+def test_no_change_loses_a_name_that_is_still_read_or_reads_a_setting_of_an_array(tmp_path):
+    (tmp_path / "port.py").write_text(READS)
+    source = PortFile.of(tmp_path / "port.py")
+    (function,) = source.tree.body
+    made = [(one, applied([one.fix])[source.file].decode()) for one in ranked(Region(source, function))]
+    texts = [text for _, text in made]
+    assert READS.replace("alpha=0.9", "alpha=config.alpha") in texts, "a setting may be what the call should be given"
+    assert not [text for text in texts if "logits.axis" in text or "logits.alpha" in text]
+    first = "    shifted = logits - logits.detach().max(axis=0)\n"
+    assert READS.replace(first, "") not in texts, "what follows reads the name"
+    assert READS.replace("    limit = abs(1)\n", "") in texts, "the loop binds it, too"
+
+
 @pytest.mark.parametrize("case", sorted(BY_ITSELF))
 def test_some_mistakes_are_undone_without_the_reference(case, tmp_path):
     right, wrong = MISTAKES[case]

@@ -38,6 +38,10 @@ OPERATORS: dict[type, tuple[type, ...]] = {
 }  # fmt: skip
 
 
+# What is read of an array, and never of settings.
+OF_ARRAYS = frozenset(
+    ("dtype", "ndim", "shape", "size", "T", "mean", "sum", "reshape", "view", "astype", "detach", "transpose", "permute", "squeeze")
+)
 Makes = Callable[[Region], Iterator[SourceEdit]]
 MAKERS: dict[str, Makes] = {}
 
@@ -85,13 +89,15 @@ def distinct(proposals: Iterable[tuple[Candidate, Region]]) -> Iterator[Candidat
 
 
 def _means_something(region: Region, edit: SourceEdit) -> bool:
-    """Whether the file is Python afterwards, and another one, whose function reads no name that it cannot know."""
+    """Whether the file is Python afterwards, and another one, whose function reads no name that it cannot know or has lost."""
     content = region.source.content
     if content[edit.start : edit.end] == edit.text.encode():
         return False
     try:
-        ast.parse(content[: edit.start] + edit.text.encode() + content[edit.end :])
+        tree = ast.parse(content[: edit.start] + edit.text.encode() + content[edit.end :])
     except SyntaxError:
+        return False
+    if region.unbound(edit, tree):
         return False
     part_of_name = content[: edit.start].endswith(b".")
     return part_of_name or names_read(edit.text) <= region.known
@@ -239,8 +245,10 @@ def argument_left_out(region: Region) -> Iterator[SourceEdit]:
 @maker
 def namesake(region: Region) -> Iterator[SourceEdit]:
     """``f(alpha=0.99)`` in a function that reads ``config``: ``f(alpha=config.alpha)``; or its own argument of that name."""
-    read = [n.value.id for n in ast.walk(region.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
-    bases = [name for name in dict.fromkeys(read) if name in (*region.arguments(), "self")]
+    attributes = [n for n in ast.walk(region.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    read = [n.value.id for n in attributes]  # type: ignore[attr-defined]
+    arrays = {n.value.id for n in attributes if n.attr in OF_ARRAYS}  # type: ignore[attr-defined]
+    bases = [name for name in dict.fromkeys(read) if name in (*region.arguments(), "self") and name not in arrays]
     for node in region.nodes():
         keywords = node.keywords if isinstance(node, ast.Call) else []
         given = [one for one in keywords if one.arg and isinstance(one.value, ast.Constant)]

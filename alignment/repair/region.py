@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from alignment.repair.edits import SourceEdit
 from alignment.repair.mirror import Definition, bound_by
 from alignment.repair.source import PortFile
 
@@ -46,14 +47,36 @@ class Region:
 
     @functools.cached_property
     def known(self) -> frozenset[str]:
-        """Names that the function can read: those that it reads, its own, those of what is around it, the file's, Python's."""
-        read = {node.id for node in ast.walk(self.function) if isinstance(node, ast.Name)}
-        found, around = read | bound_by(self.function) | {*dir(builtins), "__file__"}, self.source.parents.get(self.function)
+        """Names that the function can read: those that it reads, its own, and those that are known outside."""
+        return self.outside | {n.id for n in ast.walk(self.function) if isinstance(n, ast.Name)} | bound_by(self.function)
+
+    @functools.cached_property
+    def outside(self) -> frozenset[str]:
+        """Names of what is around the function, the file's, Python's."""
+        found, around = {*dir(builtins), "__file__"}, self.source.parents.get(self.function)
         while around is not None:
             for one in around.body if isinstance(around, ast.ClassDef | ast.Module) else [around]:
                 found |= {one.name} if isinstance(one, ast.ClassDef | Definition) and one is not around else bound_by(one)
             around = self.source.parents.get(around)
         return frozenset(found)
+
+    def unbound(self, edit: SourceEdit, tree: ast.Module) -> bool:
+        """Whether a change leaves a name of the function's own that is still read, and that nothing in it binds any more.
+
+        Args:
+            edit: within the function.
+            tree: of the file after it.
+        """
+        bound = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        touched = {n.id for n in bound if edit.start <= self.source.span(n)[0] < edit.end}
+        touched -= self.outside
+        where = (getattr(self.function, "name", ""), getattr(self.function, "lineno", 0))
+        functions = (n for n in ast.walk(tree) if isinstance(n, Definition) and (n.name, n.lineno) == where)
+        after = next(functions, None) if touched else None
+        if after is None:
+            return False
+        read = {n.id for n in ast.walk(after) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        return bool(touched & read - bound_by(after))
 
     @functools.cached_property
     def lines(self) -> frozenset[int]:
