@@ -124,6 +124,15 @@ def test_no_change_loses_a_name_that_is_still_read_or_reads_a_setting_of_an_arra
     assert READS.replace("    limit = abs(1)\n", "") in texts, "the loop binds it, too"
 
 
+def test_the_call_that_the_finding_names_is_left_out_first(tmp_path):
+    (tmp_path / "port.py").write_text(
+        "def total(x):\n    y = x.exp().sum(1).log().detach()\n    return x.mean(1).abs() - y.abs().sqrt()\n"
+    )
+    source = PortFile.of(tmp_path / "port.py")
+    first = ranked(Region(source, source.tree.body[0], words="detached: no gradient flows through the logarithm"))[0]
+    assert "log()\n" in applied([first.fix])[source.file].decode(), first
+
+
 @pytest.mark.parametrize("case", sorted(BY_ITSELF))
 def test_some_mistakes_are_undone_without_the_reference(case, tmp_path):
     right, wrong = MISTAKES[case]

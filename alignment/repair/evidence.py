@@ -56,6 +56,7 @@ def signals(region: Region, place: int, name: str, edit: SourceEdit, count: int)
         count: how many changes this made of the function.
     """
     before, after, said = _words(region.source.content[edit.start : edit.end].decode()), _words(edit.text), _words(region.words)
+    said |= {word.removesuffix("ed") for word in said}  # "detached": the call of ``detach``
     expected = {word for one in EXPECTED.findall(region.words) for word in _words(one)}
     more, less = (after - before) & said, (before - after) & said
     yield "place", math.log1p(place)
