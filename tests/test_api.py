@@ -64,6 +64,12 @@ def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
     assert "Known differences" in result._repr_html_() and "Mistakes" not in result._repr_html_()
 
 
+def test_a_card_says_its_line_once():
+    mistake = Place("forward", "call_argument", "net.py:21: gelu approximate True, expected False", "1e-4", "net.py:21")
+    assert mistake.card().count("net.py:21") == 1 and "what: gelu approximate True" in mistake.card()
+    assert "what: net.py:9: gelu" in dataclasses.replace(mistake, words="net.py:9: gelu").card()
+
+
 @pytest.mark.parametrize(("inputs", "size"), [("4x3x64x64", ", in a pass over 3x27x45"), ("4x3x16x16", "")])
 def test_a_shape_that_is_not_of_the_users_input_says_of_which_it_is(tmp_path, inputs, size):
     result = audit(lambda: port(padding=0), reference, inputs=inputs, training=False, report=tmp_path)
