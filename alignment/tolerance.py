@@ -38,6 +38,10 @@ TRAJECTORY_FACTOR = 10.0
 # computes would pass, and the run is said to be not comparable. (Sound runs of ten updates: up to 1e-11.)
 MOST_TRAJECTORY = 1e-6
 
+# Where one-ulp changes of an input move what the reference gives by more than that, the input stands on an edge (equal scores that
+# are sorted, a box without area). So far beside it (relative, standard deviation) is no edge, and rounding is small again.
+BESIDE = 1e-5
+
 # How far the reference may lie from itself with the same weights and inputs before it is taken to draw numbers of its own: threads
 # add up in float32 in another order.
 AGAIN_32, AGAIN_64 = 1e-4, 1e-9

@@ -241,3 +241,26 @@ def test_a_projects_own_kernel_gets_its_own_exact_layer():
     made = framework.make_exact(paddle.nn.Sequential(Sixth()))
     assert relative_l2(framework.call(made, (x,)).outputs[0], x / 6) < 1e-16
     assert framework.layer(made[0]).kind == "sixth" and framework.layer(made[0]).title == "Sixth"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by place", "by name"])
+def test_a_grid_alone_has_a_gradient_in_every_pass(named):
+    """Paddle's kernel ends the process; values and gradients are torch's."""
+    picture = np.random.default_rng(0).normal(size=(2, 3, 5, 4))
+    grid = np.random.default_rng(1).uniform(-0.9, 0.9, size=(2, 4, 4, 2))
+    found = []
+    for side, functional in ((Paddle(), paddle.nn.functional), (Torch(), torch.nn.functional)):
+
+        def sample(grid, side=side, functional=functional):
+            x = side.tensor(picture)
+            how = {"mode": "bilinear", "padding_mode": "border", "align_corners": False}
+            return (
+                functional.grid_sample(**({"x" if side.name == "paddle" else "input": x, "grid": grid}), **how)
+                if named
+                else (functional.grid_sample(x, grid, *how.values()))
+            )
+
+        made = side.vjp(sample, (grid,), None, Wanted())
+        found.append((made.outputs[0], made.inputs[0]))
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape and relative_l2(ours, theirs) < 1e-13

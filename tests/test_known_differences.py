@@ -259,3 +259,20 @@ def test_whole_numbers_are_divided_in_float32():
         assert (paddle.to_tensor([1, 2]) / 3).dtype == (paddle.to_tensor([1, 2]) * 0.1).dtype == paddle.float32
     finally:
         paddle.set_default_dtype(before)
+
+
+GRID = """
+import paddle
+
+grid = paddle.rand([1, 3, 3, 2])
+grid.stop_gradient = False
+picture = paddle.rand([1, 2, 5, 5])
+picture.stop_gradient = WANTED
+paddle.nn.functional.grid_sample(picture, grid).sum().backward()
+print(grid.grad.shape)
+"""
+
+
+def test_the_gradient_of_a_grid_alone_ends_the_process():
+    assert "3, 3, 2" in run_command("-W", "ignore", "-c", GRID.replace("WANTED", "False")).stdout
+    assert run_command("-W", "ignore", "-c", GRID.replace("WANTED", "True")).returncode < 0, "Paddle gives it now"

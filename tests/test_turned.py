@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from alignment.audit.inputs import chosen_inputs
@@ -128,6 +129,21 @@ def test_a_copy_calls_its_own_modules_in_the_functions_that_it_keeps():
     made(torch.ones(1, 3)).sum().backward()
     assert made.parts.fc.weight.grad is not None and original.parts.fc.weight.grad is None
     assert torch.equal(made(torch.ones(1, 3)), original(torch.ones(1, 3)))
+
+
+@pytest.mark.parametrize("name", ["torch", "paddle"])
+def test_a_copy_shares_the_modules_of_python_that_a_layer_keeps(name):
+    """``copy.deepcopy`` refuses them."""
+    side = framework(name)
+
+    class Keeping(side.module_type):
+        def __init__(self):
+            super().__init__()
+            self.numpy, self.parts = np, [np.zeros(2)]
+
+    original = Keeping()
+    made = side.copy(original)
+    assert made.numpy is np and made.parts[0] is not original.parts[0]
 
 
 class Padded:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -446,6 +447,6 @@ class Framework(Description):
 
     def copy(self, model: Module) -> Module:
         """A copy that shares no tensor with the model."""
-        made = copy.deepcopy(model)
+        made = copy.deepcopy(model, {id(one): one for one in sys.modules.values()})  # Python copies no module that is kept
         follow(self.modules(made).values(), self.modules(model).values())
         return made

@@ -371,6 +371,7 @@ class Paddle(Taped):
             *[(nn.functional, name, function) for name, function in resampling(paddle).items()],
             *widened(paddle),
             (paddle._C_ops, "p_norm", exact_p_norm),
+            (paddle._C_ops, "grid_sample", sampled),
             *exact_norms(paddle),
         ]
 
@@ -449,6 +450,7 @@ def _sizes(value: Any, count: int) -> tuple:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
 
 
+STOCK_GRID_SAMPLE = paddle._C_ops.grid_sample
 PADDLES_SIXTH = 0.1666667  # the default slope of Paddle's hard sigmoid, 1e-7 off
 SIXTHS = (PADDLES_SIXTH, 1 / 6, float(np.float32(1 / 6)))  # no other slope is taken for a sixth
 
@@ -509,6 +511,16 @@ def exact_p_norm(
     squares = (x * x).sum(axis, keepdim=keepdim)
     zero = (squares == 0).astype(x.dtype)
     return (squares + zero).sqrt() * (1 - zero)  # no gradient at zero
+
+
+def sampled(*args: Any, **kwargs: Any) -> paddle.Tensor:
+    """The same, of a picture that hangs on the grid: Paddle's CPU kernel ends the process where only the grid has a gradient."""
+    picture, grid = [*args, *kwargs.values()][:2]
+    if grid.stop_gradient or 0 in grid.shape:
+        return NotImplemented
+    hanging = paddle.where(paddle.ones(picture.shape, "bool"), picture, grid.flatten()[0].astype(picture.dtype))
+    of_it = lambda value: hanging if value is picture else value  # noqa: E731
+    return STOCK_GRID_SAMPLE(*map(of_it, args), **{name: of_it(value) for name, value in kwargs.items()})
 
 
 def exact_softshrink(x: paddle.Tensor, threshold: float = 0.5, name: str | None = None) -> paddle.Tensor:

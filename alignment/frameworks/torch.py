@@ -199,7 +199,7 @@ class Torch(Taped):
         kept = [tensor for module in model.modules() for value in vars(module).values() for tensor in _tensors(value)]
         # torch refuses to copy a tensor that was computed, which some models keep.
         computed = {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf}
-        made = copy.deepcopy(model, computed)
+        made = copy.deepcopy(model, computed | {id(one): one for one in sys.modules.values()})
         _closures.follow(self.modules(made).values(), self.modules(model).values())
         return made
 
