@@ -134,7 +134,7 @@ from torch import nn
 
 class Boxes(nn.Module):
     def forward(self, x):
-        return torch.concat([x[:, :2], x[:, :2] + x[:, 2:].abs()], 1).clip(0, 1)
+        return torch.concat([x[..., :2], x[..., :2] + x[..., 2:].abs()], -1).clip(-1, 1)
 
 class Head(nn.Module):
     def __init__(self):
@@ -142,8 +142,8 @@ class Head(nn.Module):
         self.fc = nn.Linear(4, 5)
 
     def forward(self, boxes):
-        sides = boxes[:, 2:] - boxes[:, :2]
-        size = torch.sqrt(sides[:, :1] * sides[:, 1:])
+        sides = boxes[..., 2:] - boxes[..., :2]
+        size = torch.sqrt(sides[..., :1] * sides[..., 1:])
         return torch.where(size >= 0, self.fc(boxes), torch.zeros_like(self.fc(boxes)))
 
 class Net(nn.Module):
@@ -161,10 +161,10 @@ def test_a_module_whose_input_stands_on_an_edge_is_judged_beside_it(tmp_path, wr
     """A box that is clipped has no area: an ulp makes that negative, its root no number, and hides each mistake of the module."""
     ours = ON_AN_EDGE.replace("import torch\nfrom torch", "import paddle as torch\nfrom paddle").replace("nn.Module", "nn.Layer")
     if wrong:
-        ours = ours.replace("self.fc(boxes), torch", "self.fc(boxes).abs(), torch")
+        ours = ours.replace("self.fc(boxes), torch", "1.01 * self.fc(boxes), torch")
     (tmp_path / "theirs.py").write_text(ON_AN_EDGE)
     (tmp_path / "ours.py").write_text(ours)
-    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", "64x4"]
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", "4x64x4"]
     assert main(["audit", "--eval-only", *sides, "--report", str(tmp_path / "report")]) == int(wrong)
     found = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["every"] if wrong else []
     assert [one["location"] for one in found] == ["head"] * wrong, found
