@@ -403,6 +403,16 @@ case(
     X,
 )
 case(
+    OWN_SETTING,
+    "frozen_statistics_repair",
+    Kind.TRAINING_MODE,
+    "by the statistics of the batch in training mode, expected the running ones in every mode",
+    layer("batch_norm", in_training, {"eps": 1e-5}, NORM),
+    layer("own", lambda x, s, w, inside: normalised(x, {"eps": 1e-5}, w, inside), {}, NORM, stock=False),
+    X,
+    training=True,
+)
+case(
     OWN_FUNCTION,
     "another_activation",
     Kind.ACTIVATION,

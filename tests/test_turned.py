@@ -1,6 +1,7 @@
 """Modules that a port calls otherwise: the batch first, a list for a dictionary; layers used in another order; kept functions."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from alignment.audit.inputs import chosen_inputs
 from alignment.cli import main
 from alignment.frameworks import framework
+from alignment.frameworks.base import Call
+from alignment.models.tracing import Network
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/forms"
@@ -144,6 +147,18 @@ def test_a_copy_shares_the_modules_of_python_that_a_layer_keeps(name):
     original = Keeping()
     made = side.copy(original)
     assert made.numpy is np and made.parts[0] is not original.parts[0]
+
+
+@pytest.mark.parametrize("lock", [False, True], ids=["plain", "with a lock"])
+def test_a_layer_that_cannot_be_copied_has_no_other_settings(lock):
+    from torch import nn
+
+    layer = nn.LayerNorm(4)
+    if lock:
+        layer.lock = threading.Lock()
+    network = Network(framework("torch"), nn.Sequential(layer).double())
+    made = network.answer_set("0", Call((np.arange(8.0).reshape(2, 4),), {}), {"eps": 1.0})
+    assert len(made.outputs) == (not lock) and not made.error
 
 
 class Padded:

@@ -565,9 +565,10 @@ class Network:
         if self.stored is not None:
             return Answer(error=NOT_HELD)
         framework = self.framework
-        with self._alone(path):  # a copy keeps what its layers are hooked to
+        module = None
+        with strangers("port"), self._alone(path):  # a copy keeps what its layers are hooked to; a lock or a file has none
             module = framework.copy(self.modules[path])
-        if not framework.set_settings(module, changes):
+        if module is None or not framework.set_settings(module, changes):
             return Answer()
         with strangers("port") as raised:  # such a layer does not take this input
             adapter = self.adapter(path, call)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment import tolerance
+from alignment import formulas, tolerance
 from alignment.formulas import ACTIVATIONS as ACTIVATIONS_BY_NAME
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
@@ -140,6 +140,22 @@ def usual_setting_repairs(s: Subject) -> Iterator[Hypothesis]:
         if value != own.settings[name]:
             words = f"wrong {name} {_shown(own.settings[name])}, expected {_shown(value)}"
             yield Hypothesis(_kind(own.kind, name), words, functools.partial(_repaired, {name: value}))
+
+
+@OWN_SETTING
+def frozen_statistics_repair(s: Subject) -> Iterator[Hypothesis]:
+    """A stock batch normalisation in training mode where a class of the reference's own always takes the running statistics."""
+    if s.pair.training and s.own_layer.kind == "batch_norm" and _of_own_class(s) is not None:
+        words = "it normalises by the statistics of the batch in training mode, expected the running ones in every mode: frozen, "
+        yield Hypothesis(Kind.TRAINING_MODE, f"{words}as with use_global_stats=True", _with_kept_statistics)
+
+
+def _with_kept_statistics(s: Subject) -> np.ndarray | None:
+    held, x = s.weights(), s.input
+    if x is None or x.ndim < 2 or not {"running_mean", "running_var"} <= held.keys():
+        return None
+    kept, eps = (held["running_mean"], held["running_var"]), float(s.own_layer.settings["eps"])
+    return formulas.normalised(x, *kept, eps, held.get("weight"), held.get("bias"))
 
 
 def _repaired(changes: Mapping[str, Any], s: Subject) -> np.ndarray | None:
