@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -391,10 +391,19 @@ def by_name(recorder: Recorder, names: Sequence[tuple[Any, str]], model: Module,
                     put(owner, name, value, versions[_own_id(value)])
                 elif type(value) is partial and _own_id(value.func) in versions:
                     put(owner, name, value, partial(versions[_own_id(value.func)], *value.args, **value.keywords))
+            for cell in _cells(getattr(type(owner), recorder.framework.computing, None)):
+                if _own_id(value := cell.cell_contents) in versions:
+                    put(cell, "cell_contents", value, versions[_own_id(value)])
         yield
     finally:
         for owner, name, value in reversed(before):
             setattr(owner, name, value)
+
+
+def _cells(function: Any) -> list[CellType]:
+    """What a function of a class that is made inside another function holds of that one's names: ``relu = F.relu`` before it."""
+    cells = getattr(function, "__closure__", None) or ()
+    return [cell for cell in cells if cell != CellType() and type(cell.cell_contents) in FUNCTIONS]
 
 
 def recorded(recorder: Recorder, function: Callable, name: str) -> Callable:
