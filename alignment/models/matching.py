@@ -249,10 +249,10 @@ def _is_elsewhere(one: Unmatched, matching: Matching, links: Sequence[Link], ent
 
 
 def _second_names(framework: Description, model: Module) -> tuple[str, ...]:
-    """Own names under which parameters go that another name has already: a head tied to the embedding, one module at two paths."""
+    """Own names under which tensors go that another name has already: a head tied to the embedding, one module at two paths."""
     found, seen = [], set()
     for entry, tensor in framework.described(model):
-        if id(tensor) in seen and entry.role == "parameter":
+        if id(tensor) in seen:
             found.append(entry.own)
         seen.add(id(tensor))
     return tuple(found)

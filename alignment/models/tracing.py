@@ -226,15 +226,16 @@ class Network:
 
     @functools.cached_property
     def _named(self) -> dict[str, tuple[Entry, Tensor]]:
-        """Parameters and floating buffers by name, canonical."""
-        names = self._names
+        """Parameters and floating buffers by name, canonical; a buffer of a module that has several paths under the first alone."""
+        names, seen = self._names, set[int]()
         parameters: dict[str, tuple[Entry, Tensor]] = {}
         buffers: dict[str, tuple[Entry, Tensor]] = {}
         for entry, tensor in self.framework.described(self.model):
             name = renamed(entry, names)
             if entry.role == "parameter":
                 parameters.setdefault(name, (entry, tensor))  # of two that are added up, the first holds all
-            elif self.framework.array(tensor).dtype.kind == "f":
+            elif self.framework.array(tensor).dtype.kind == "f" and id(tensor) not in seen:
+                seen.add(id(tensor))
                 buffers[name] = entry, tensor
         return {**parameters, **buffers}
 
