@@ -352,6 +352,7 @@ def _again(done: Sequence[StepResult], search: EveryMistake, found: Localization
     corrected = search.corrected(found.every)
     results = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
     known.pass_rounding(found.every, results, search.unmendable)
+    known.pass_variances(found.every, results, lambda place: not search.nearest(place))
     return results
 
 

@@ -257,6 +257,9 @@ TINY = 1e-300
 # A score that no softmax shall see is set to the lowest number of float32, bfloat16 or float64: no measure of what is beside it.
 LOWEST = (-3.4028234663852886e38, -3.3895313892515355e38, -1.7976931348623157e308)
 
+# Some set it to -1e9, others to -inf: no score that means something is as low.
+MASKING = -1e8
+
 # A slope or share is read off where what it multiplies is no smaller than this (for shares: of the largest), else rounding decides.
 READABLE = 1e-3
 

@@ -91,9 +91,10 @@ class EveryMistake:
 
     def corrected(self, found: list[Finding]) -> Context:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
-        places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
+        wrong = [one for one in found if one.stage in ("structure", "weights", "forward", "backward")]
+        places = [place for one in wrong for place in one.places if self.nearest(place) or not known.is_variance(one)]
         places = [_above_all(self.untied.get(place, [place])) for place in places]
-        mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
+        mended = tuple(path for path in dict.fromkeys(map(self.nearest, places)) if path not in self.unmendable)
         fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places) | self.followed
         fresh |= {name for one in found for place in one.places for name in self.untied.get(place, [])[1:]}
         return self.context.but(mended=mended, known_fresh=fresh)
@@ -125,16 +126,16 @@ class EveryMistake:
         if self.found:
             self.context = context.but(fitting=True)
         for finding in structure:
-            self._mend(self._nearest(finding.location))
+            self._mend(self.nearest(finding.location))
         for name in (name for group in tied_by_mistake(port, reference, matching, context.frameworks) for name in group):
             self.known.add(name)
-            self._mend(self._nearest(name))
+            self._mend(self.nearest(name))
         for group, apart in untied_by_mistake(port, reference, matching, context.frameworks):
             self.known.update(group)
             self.untied[apart[-1]] = group
         return True
 
-    def _nearest(self, place: str) -> str:
+    def nearest(self, place: str) -> str:
         """The module that both sides have at a place, or above it."""
         while place and place not in self.context.paired.matched.matching.paths:
             place = place.rpartition(".")[0]
@@ -201,9 +202,9 @@ class EveryMistake:
     def _fresh_weights(self) -> None:
         with strangers("port") as raised:  # the port cannot be built, which has been said
             again = {name for group in self.untied.values() for name in group[1:]}  # drawn by themselves, as tensors of their own
-            sized = {self._nearest(place) for one in self.found if one.kind in SIZES for place in one.places}
+            sized = {self.nearest(place) for one in self.found if one.kind in SIZES for place in one.places}
             drawn = [one for one in initialisation.findings(self.context) if one.location not in again]
-            self.followed = frozenset(one.location for one in drawn if self._nearest(one.location) in sized)
+            self.followed = frozenset(one.location for one in drawn if self.nearest(one.location) in sized)
             self.found += [one for one in drawn if one.location not in self.followed]
             self.covers += ["initialisation"] if initialisation.wanted(self.context) else []
         if raised.error is not None:

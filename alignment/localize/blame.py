@@ -201,9 +201,11 @@ class Pair:
         """Whether the port's module holds counterparts of modules outside of the reference's (it has tensors of both)."""
         if path and path not in self._larger:
             modules = self.port.modules
+            theirs = self.reference.framework.modules(self.reference.model, every_path=True)
             inside = {id(module) for module in self.port.framework.modules(modules[path]).values()}
-            outside = (modules[other] for other in modules if not f"{other}.".startswith(f"{path}."))
-            self._larger[path] = any(id(module) in inside for module in outside)
+            within = {id(module) for other, module in theirs.items() if f"{other}.".startswith(f"{path}.")}
+            outside = [other for other in modules if not f"{other}.".startswith(f"{path}.") and id(theirs.get(other)) not in within]
+            self._larger[path] = any(id(modules[other]) in inside for other in outside)
         return bool(path) and self._larger[path]
 
     def mend(self, path: str) -> bool:

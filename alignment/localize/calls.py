@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.frameworks.base import Operation, Trace
-from alignment.models.forms.axes import Order, turned
+from alignment.models.forms.axes import MOST_AXES, Order, turned
 from alignment.models.links import plain
 
+MASKED = -3.0  # stands for -inf
 LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 
 
@@ -40,10 +41,14 @@ def equal(a: np.ndarray, b: np.ndarray, rtol: float = tolerance.OPERATION_RTOL) 
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
-    """As float64, flat, of complex numbers both parts; some numbers stand for values that are not finite."""
+    """As float64, flat, of complex numbers both parts.
+
+    Some numbers stand for values that are not finite, and for those that a mask puts in the place of -inf.
+    """
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)
-    return np.nan_to_num(array.ravel().astype(np.float64), nan=5.0, posinf=2.0, neginf=-3.0)
+    values = np.nan_to_num(array.ravel().astype(np.float64), nan=5.0, posinf=2.0, neginf=MASKED)
+    return np.where(values <= tolerance.MASKING, MASKED, values)
 
 
 class _Values:
@@ -135,16 +140,19 @@ class PairedCalls:
 
         With ``tables`` a table that the port alone holds agrees, too.
 
-        Those that give the reference's numbers in another shape come last, and are none where what is computed from them is the
-        reference's again: of other axes of size 1 all of it, of other shapes some of it.
+        Those come last that compute from nothing, or behind which all is the reference's again (a mask of another number), and
+        those that give the reference's numbers in another shape, which are none where what is computed from them is the reference's
+        again: of other axes of size 1 all of it, of other shapes some of it.
         """
-        healing: dict[int, bool] = {}
+        healing, made_up = dict[int, bool](), dict[int, bool]()
         suspects = [one for one in self.ours.operations if one.file and self.known(one, tables) and self.diverges(one)]
         others = [one for one in suspects if self.other_numbers(one)]
         reshaped = [one for one in others if self._taken_up(one)]
-        yield from (one for one in others if one not in reshaped)
+        later = [one for one in others if one not in reshaped and (not one.inputs or self._heals(one, made_up, whatever=True))]
+        yield from (one for one in others if one not in reshaped and one not in later)
         yield from (one for one in suspects if one not in others and not self._heals(one, healing))
         yield from reshaped
+        yield from later
 
     def other_numbers(self, operation: Operation) -> bool:
         """Whether a call of the port gave something that the reference has nowhere but for axes of size 1, or raised."""
@@ -172,16 +180,23 @@ class PairedCalls:
         shapes = {plain(array.shape) for array in turned(self.ours.values[value], self.orders)}
         return bool(self.exact[value]) or any(plain(self.theirs.values[other].shape) in shapes for other in self.flat[value])
 
-    def _heals(self, operation: Operation, known: dict[int, bool]) -> bool:
-        """Whether a call gives the reference's numbers but for axes of 1, and so do all that follow, until they agree."""
+    def _heals(self, operation: Operation, known: dict[int, bool], whatever: bool = False) -> bool:
+        """Whether all that follows from a call is the reference's again.
+
+        Args:
+            operation: the call.
+            known: by number of a call, what is known of this.
+            whatever: the call, and those that follow until they agree, may give any numbers; else those of the reference.
+        """
         if operation.number not in known:
             known[operation.number] = False  # one that is its own follower
             outputs = set(main(operation))
             following = [one for one in self.ours.operations if one.number > operation.number and outputs & set(one.inputs)]
-            flat = not self.other_numbers(operation)
+            flat = whatever or not self.other_numbers(operation)
             ends = not following or bool(outputs & set(self.ours.results))
             agrees = bool(outputs) and not self.diverges(operation)
-            known[operation.number] = agrees or (flat and not ends and all(self._heals(one, known) for one in following))
+            heals = agrees or (flat and not ends and all(self._heals(one, known, whatever) for one in following))
+            known[operation.number] = heals
         return known[operation.number]
 
     def maker(self, value: int) -> Operation | None:
@@ -201,6 +216,7 @@ def main(operation: Operation) -> list[int]:
 def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: float = tolerance.OPERATION_RTOL) -> PairedCalls:
     """Find the values of the two passes that are equal, where the axes of the port's may stand in some other orders."""
     there = _Values(theirs.values, rtol)
+    orders = tuple(dict.fromkeys([*orders, *_exchanged(ours, theirs)]))
     made = {value for one in ours.operations for value in one.outputs} | set(ours.given)
     exact: list[set[int]] = []
     flat: list[set[int]] = []
@@ -219,6 +235,16 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: floa
         exact.append(same)
         flat.append(set(found))
     return PairedCalls(ours, theirs, exact, flat, dict(held), orders, rtol)
+
+
+def _exchanged(ours: Trace, theirs: Trace) -> list[Order]:
+    """The orders of axes in which one side alone computes, there and back again: the sequence before the batch."""
+    counts: list[Counter[Order]] = []
+    for side in (ours, theirs):
+        orders = (tuple(one.attributes.get("order", ())) for one in side.operations if one.name == "transpose")
+        counts.append(Counter(order for order in orders if order == (1, 0, *range(2, len(order)))))
+    there = any(order and 0 in (n := [one[order] for one in counts]) and max(n) > 1 for order in counts[0] | counts[1])
+    return [(1, 0, *range(2, axes)) for axes in range(3, MOST_AXES + 1)] if there else []
 
 
 def _laid_otherwise(ours: Trace, theirs: Trace) -> Callable[[int, int], bool]:

@@ -21,7 +21,7 @@ from alignment.compare import distance
 from alignment.frameworks.base import CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
-from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
+from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
@@ -173,6 +173,8 @@ class _Search:
             return None
         pair, roles = aligned(ours, self.theirs, self.orders, self.rtol), Roles(ours)
         for one in pair.candidates(tables=True):
+            if one.outputs and all(pair.flat[value] for value in main(one)):
+                continue  # the reference's numbers in another shape
             following = [user for user, _ in roles.below(one.outputs, frozenset(other.name for other in ours.operations))]
             moved = bool(one.outputs) and ours.values[one.outputs[0]].dtype.kind == "f" and pair.in_any_order(one.outputs[0])
             again = pair.other_numbers(one) and any(user.outputs and not pair.diverges(user) for user in following)

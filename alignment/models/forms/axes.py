@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from alignment.frameworks.base import Call, leaves, mapped
 from alignment.models.forms.adapter import CallAdapter, MaybeArrays, Order, form
 
 MOST_AXES = 5
+MOSTLY = 0.75  # of a mask's values
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,17 @@ class Slot:
     Attributes:
         number: of that, in order.
         order: of its axes, as ``numpy.transpose`` takes it.
+        negated: whether it is true where the other side's is false: a mask of what is valid, for one of what is padding.
     """
 
     number: int
     order: Order
+    negated: bool = False
+
+    def filled(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """The array, of those of the other side."""
+        array = arrays[self.number].transpose(self.order)
+        return ~array if self.negated else array
 
 
 @form
@@ -123,7 +131,7 @@ class Rearranged(CallAdapter):
 
 def _inverted(slots: Sequence[Slot], count: int) -> list[Slot] | None:
     """Where each of so many arrays of the other side is among these; None where one is nowhere."""
-    found = {slot.number: Slot(number, _inverse(slot.order)) for number, slot in reversed(list(enumerate(slots)))}
+    found = {slot.number: replace(slot, number=n, order=_inverse(slot.order)) for n, slot in reversed(list(enumerate(slots)))}
     return [found[number] for number in range(count)] if all(number in found for number in range(count)) else None
 
 
@@ -147,12 +155,19 @@ def _slots(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[S
         slot = next(
             (Slot(n, order) for n in candidates for order in _orders(array, others[n]) if _equal(array, others[n], order)), None
         )
+        slot = slot or next((Slot(n, order, True) for n in candidates for order in _negated(array, others[n])), None)
         if slot is None and number < len(others):
             slot = _by_shape(array, others[number], number)
         if slot is None:
             return None
         found.append(slot)
     return found
+
+
+def _negated(array: np.ndarray, other: np.ndarray) -> Iterator[Order]:
+    """The orders of axes in which a mask is true where another one is false, for the most part: one of the two may be wrong."""
+    if array.dtype == other.dtype == np.bool_:
+        yield from (order for order in _orders(array, other) if (array != other.transpose(order)).mean() > MOSTLY)
 
 
 def _by_shape(array: np.ndarray, other: np.ndarray, number: int) -> Slot | None:
@@ -204,7 +219,7 @@ def _with(call: Any, slots: Sequence[Slot]) -> Any:
 
 
 def _filled(template: Any, arrays: Sequence[np.ndarray]) -> Any:
-    return mapped(template, Slot, lambda slot: arrays[slot.number].transpose(slot.order))
+    return mapped(template, Slot, lambda slot: slot.filled(arrays))
 
 
 def _numbers(call: Any) -> set[Any]:

@@ -1,0 +1,188 @@
+"""Modules at two paths, masks of what is valid, the sequence before the batch: sound ports pass, and what is wrong is named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from alignment.cli import main
+
+HEAD = """
+import math
+import {framework}
+from {framework} import nn
+from {framework}.nn import functional as F
+"""
+
+# Each norm is an attribute, and a part of a Sequential; scores are far enough apart for log_softmax to saturate in Paddle.
+TWICE_REF = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn1, self.bn2 = nn.BatchNorm2d(8), nn.BatchNorm1d(12)
+        self.conv1 = nn.Sequential(nn.Conv2d(3, 8, 1, bias=False), self.bn1, nn.LeakyReLU(0.2))
+        self.conv2 = nn.Sequential(nn.Conv1d(8, 12, 1, bias=False), self.bn2, nn.LeakyReLU(0.2))
+        self.fc = nn.Linear(12, 4)
+
+    def forward(self, x):
+        x = self.conv1(x).max(-1)[0]
+        x = self.conv2(x).max(-1)[0]
+        return F.log_softmax(self.fc(x) * 60, -1)
+"""
+TWICE = """
+
+class Block(nn.Layer):
+    def __init__(self, conv, norm):
+        super().__init__()
+        self.conv, self.norm = conv, norm
+
+    def forward(self, x):
+        return F.leaky_relu(self.norm(self.conv(x)), 0.2).max(-1)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first = Block(nn.Conv2D(3, 8, 1, bias_attr=False), nn.BatchNorm2D(8))
+        self.second = Block(nn.Conv1D(8, 12, 1, bias_attr=False), nn.BatchNorm1D(12))
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, x):
+        return F.log_softmax(self.head(self.second(self.first(x))) * 60)
+"""
+
+# The reference computes with the sequence before the batch, and its encoder takes a mask of the padding.
+MASKED_REF = """
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x, padding):
+        n, b, c = x.shape
+        split = lambda y: y.reshape(n, b * self.heads, c // self.heads).transpose(0, 1)
+        q, k, v = split(self.q(x) * (c // self.heads) ** -0.5), split(self.k(x)), split(self.v(x))
+        scores = torch.bmm(q, k.transpose(1, 2)).view(b, self.heads, n, n)
+        scores = scores.masked_fill(padding[:, None, None, :], float("-inf")).view(b * self.heads, n, n)
+        return self.out(torch.bmm(scores.softmax(-1), v).transpose(0, 1).reshape(n, b, c))
+
+
+class Layer(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.attn, self.norm1, self.norm2 = Attention(dim, 2), nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.fc1, self.fc2 = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+
+    def forward(self, x, padding):
+        x = self.norm1(x + self.attn(x, padding))
+        return self.norm2(x + self.fc2(F.gelu(self.fc1(x))))
+
+
+class Encoder(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(dim) for _ in range(2)])
+
+    def forward(self, x, padding):
+        x = x.masked_fill(padding.unsqueeze(-1), 0).transpose(0, 1)
+        for layer in self.layers:
+            x = layer(x, padding)
+        return x.transpose(0, 1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.encoder, self.head = nn.Linear(5, 12), Encoder(12), nn.Linear(12, 3)
+
+    def forward(self, x, lengths):
+        padding = torch.arange(x.shape[1])[None, :] >= lengths[:, None]
+        return self.head(self.encoder(self.embed(x), padding))
+"""
+MASKED = """
+
+class Attention(nn.Layer):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x, blocked):
+        b, n, c = x.shape
+        q, k, v = (one(x).reshape([b, n, self.heads, -1]).transpose([0, 2, 1, 3]) for one in (self.q, self.k, self.v))
+        scores = paddle.matmul(q, k, transpose_y=True) / math.sqrt(c // self.heads)
+        scores = paddle.where(blocked[:, None, None, :], paddle.to_tensor(-1e9, dtype=scores.dtype), scores)
+        return self.out(paddle.matmul(F.softmax(scores), v).transpose([0, 2, 1, 3]).flatten(2))
+
+
+class Layer(nn.Layer):
+    def __init__(self, dim):
+        super().__init__()
+        self.attn, self.norm1, self.norm2 = Attention(dim, 2), nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+
+    def forward(self, x, blocked):
+        x = self.norm1(x + self.attn(x, blocked))
+        return self.norm2(x + self.mlp(x))
+
+
+class Encoder(nn.Layer):
+    def __init__(self, dim):
+        super().__init__()
+        self.layers = nn.LayerList([Layer(dim) for _ in range(2)])
+
+    def forward(self, x, valid):
+        x = paddle.where(valid.unsqueeze(-1), x, paddle.zeros_like(x))
+        blocked = paddle.logical_not(valid)
+        for layer in self.layers:
+            x = layer(x, blocked)
+        return x
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.encoder, self.head = nn.Linear(5, 12), Encoder(12), nn.Linear(12, 3)
+
+    def forward(self, x, lengths):
+        valid = paddle.arange(x.shape[1])[None, :] < lengths[:, None]
+        return self.head(self.encoder(self.embed(x), valid))
+"""
+PAIRS = {"twice": (TWICE_REF, TWICE), "masked": (MASKED_REF, MASKED)}
+CASES = {
+    "twice, sound": ((), []),
+    "twice, momentum": (("BatchNorm2D(8)", "BatchNorm2D(8, momentum=0.1)"), [("momentum_inverted", "bn1", "")]),
+    "twice, slope": (("0.2).max", "0.1).max"), [(None, None, "expected 0.2")]),
+    "masked, sound": ((), []),
+    "masked, gelu": (
+        ("nn.GELU()", "nn.GELU(approximate=True)"),
+        [("call_argument", None, "approximate True, expected False")],
+    ),
+    "masked, all frames": (("paddle.where(valid.unsqueeze(-1), x, paddle.zeros_like(x))", "x * 1"), [(None, "encoder", "")]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_a_port_in_another_layout(case, tmp_path, capsys):
+    change, wanted = CASES[case]
+    reference, right = PAIRS[case.partition(",")[0]]
+    port = right.replace(*change) if change else right
+    assert change == () or port != right
+    (tmp_path / "theirs.py").write_text(HEAD.format(framework="torch") + reference)
+    (tmp_path / "ours.py").write_text(HEAD.format(framework="paddle") + port)
+    rng = np.random.default_rng(0)
+    given = {"twice": {"x": rng.standard_normal((4, 3, 9, 6)).astype("float32")}}
+    given["masked"] = {"x": rng.standard_normal((3, 7, 5)).astype("float32"), "lengths": np.array([7, 5, 4])}
+    np.savez(tmp_path / "inputs.npz", **given[case.partition(",")[0]])
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/inputs.npz")
+    status = main(["audit", *sides, "--report", str(tmp_path / "report")])
+    found = json.loads((tmp_path / "report" / "alignment.json").read_text())
+    said = capsys.readouterr().out
+    assert (status, len(found["mistakes"])) == (int(bool(wanted)), len(wanted)), said
+    for one, (kind, place, words) in zip(found["mistakes"], wanted, strict=True):
+        assert one["kind"] == (kind or one["kind"]) and place in (None, one["location"]) and words in one["hint"], one
+    assert "still fails" not in said, said
+    assert wanted or "0         <= 1e-05" not in said, "the reference is not compared with itself"
