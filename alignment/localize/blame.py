@@ -200,11 +200,12 @@ class Pair:
     def _holds_more(self, path: str) -> bool:
         """Whether the port's module holds counterparts of modules outside of the reference's (it has tensors of both)."""
         if path and path not in self._larger:
-            modules = self.port.modules
-            theirs = self.reference.framework.modules(self.reference.model, every_path=True)
+            modules, framework = self.port.modules, self.reference.framework
+            theirs = framework.modules(self.reference.model, every_path=True)
             inside = {id(module) for module in self.port.framework.modules(modules[path]).values()}
-            within = {id(module) for other, module in theirs.items() if f"{other}.".startswith(f"{path}.")}
-            outside = [other for other in modules if not f"{other}.".startswith(f"{path}.") and id(theirs.get(other)) not in within]
+            within = [module for other, module in theirs.items() if f"{other}.".startswith(f"{path}.")]
+            twice = {id(module) for module in within if framework.own_tensors(module)}  # the reference may have it elsewhere, too
+            outside = [other for other in modules if not f"{other}.".startswith(f"{path}.") and id(theirs.get(other)) not in twice]
             self._larger[path] = any(id(modules[other]) in inside for other in outside)
         return bool(path) and self._larger[path]
 
