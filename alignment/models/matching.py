@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Description, Framework, Module, call_modules, call_tensors, leave_out
+from alignment.frameworks.base import Description, Framework, Module, Piece, call_modules, call_tensors, leave_out
 from alignment.models import values
 from alignment.models.counterparts import (
     APART,
@@ -252,7 +252,7 @@ def _second_names(framework: Description, model: Module) -> tuple[str, ...]:
     """Own names under which tensors go that another name has already: a head tied to the embedding, one module at two paths."""
     found, seen = [], set()
     for entry, tensor in framework.described(model):
-        if id(tensor) in seen:
+        if id(tensor) in seen and not isinstance(entry, Piece):
             found.append(entry.own)
         seen.add(id(tensor))
     return tuple(found)

@@ -19,6 +19,7 @@ from alignment.frameworks.base import (
     CallChange,
     Framework,
     Module,
+    Piece,
     Tensor,
     Trace,
     Wanted,
@@ -234,7 +235,7 @@ class Network:
             name = renamed(entry, names)
             if entry.role == "parameter":
                 parameters.setdefault(name, (entry, tensor))  # of two that are added up, the first holds all
-            elif self.framework.array(tensor).dtype.kind == "f" and id(tensor) not in seen:
+            elif self.framework.array(tensor).dtype.kind == "f" and (isinstance(entry, Piece) or id(tensor) not in seen):
                 seen.add(id(tensor))
                 buffers[name] = entry, tensor
         return {**parameters, **buffers}
