@@ -114,7 +114,13 @@ def test_a_dropout_that_works_in_place_shares_its_masks():
     assert made.ravel().tolist() == [0, 0, 0, 0, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("difference", "floor", "passes"), [(9e-14, 1e-16, True), (2e-13, 1e-16, False), (2e-13, 3e-14, True)])
+@pytest.mark.parametrize(
+    ("difference", "floor", "passes"),
+    [
+        (9e-14, 1e-16, True), (2e-13, 1e-16, False), (2e-13, 3e-14, True),
+        (2.2e-13, 9.6e-15, True), (4e-13, 9.6e-15, False), (2e-12, 1e-13, False),
+    ],
+)  # fmt: skip
 def test_all_tensors_together_are_held_to_the_order_of_summation_or_the_one_ulp_floor(difference, floor, passes):
     draws = [{"weight": tensors.Change(floor, 1.0)}]
     assert tensors.judge_together("x", difference, draws, "gradients", tensors.History()).passed == passes

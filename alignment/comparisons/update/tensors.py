@@ -149,13 +149,17 @@ def _floating(group: Group, now: dict[str, Iteration], kind: str) -> dict[str, I
 
 
 def judge_together(name: str, error: float, draws: list[dict[str, Change]], kind: str, history: History) -> Quantity:
-    """All tensors of a kind as one vector, within ``summation64`` or TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
+    """All tensors of a kind as one vector, within ``summation64`` or TRAJECTORY_FACTOR of the largest one-ulp floor so far.
+
+    Below EXACT_RTOL they may be off as a sum may (SUM_FACTOR): gradients of values that a network gathers are sums.
+    """
     scale = sum(change.scale**2 for change in draws[0].values()) ** 0.5
     floor = max(relative(sum(change.distance**2 for change in draw.values()) ** 0.5, scale) for draw in draws)
     history.together64[kind] = floor = max(history.together64.get(kind, tolerance.BASE_FLOOR_64), floor)
     difference = relative(error, scale)
     quantity = Quantity(name, [len(draws[0])], float64_diff=difference)
-    if not difference <= max(history.summation64, tolerance.TRAJECTORY_FACTOR * floor):
+    of_sums = min(tolerance.EXACT_RTOL, tolerance.SUM_FACTOR * floor)
+    if not difference <= max(history.summation64, tolerance.TRAJECTORY_FACTOR * floor, of_sums):
         quantity.fail(f"exact mode differs by {difference:.1e}, one-ulp changes by {floor:.1e}")
     return quantity
 
