@@ -59,6 +59,7 @@ class Operation:
         spelled: the same as the source gives them.
         file, line, function: where the model's source calls it; ``""`` where no frame is in one.
         site: number of the instruction there, which tells two calls in one line from one call in a loop.
+        callers: where the function in which that is was called, and so on, up to the forward of a module.
         call: the same under names of no framework, without its tensors; None for a call of a module.
         layer: the framework's own layer that calls the function; None where the model's source does.
     """
@@ -74,6 +75,7 @@ class Operation:
     line: int = 0
     function: str = ""
     site: int = 0
+    callers: tuple[Called, ...] = ()
     call: Named | None = None
     layer: Any = field(default=None, compare=False, repr=False)
 
@@ -189,7 +191,9 @@ class Recorder:
         sizes = {id(tensor) for own, value in bound if own in SIZES for tensor in leaves(value, kind)}
         given = [tensor for tensor in leaves((args, kwargs), kind) if id(tensor) not in sizes]
         operation = Operation(number, "", name, [self._note(tensor) for tensor in given if self._is_input(tensor)], [])
-        (operation.file, operation.line, operation.function, operation.site), operation.layer = self._called()
+        (innermost, *callers), operation.layer = self._called()
+        operation.file, operation.line, operation.function, operation.site = innermost
+        operation.callers = tuple(callers)
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
             call = named(name, names, defaults, args, kwargs, self._plain)
@@ -283,7 +287,7 @@ class Recorder:
         self._depth += 1
         if self._depth == 1:
             given = leaves(args, self.framework.tensor_type)
-            self._inside.append((self._count, [self._note(tensor) for tensor in given], self._called()[0]))
+            self._inside.append((self._count, [self._note(tensor) for tensor in given], self._called()[0][0]))
             self._count += 1
 
     def _left(self, path: str) -> Callable:
@@ -309,25 +313,41 @@ class Recorder:
         self.trace.operations.append(Operation(number, f"call {path}", path, inputs, outputs, {}, {}, *place))
         return output if replaced else None
 
-    def _called(self) -> tuple[Called, Module | None]:
+    def _called(self) -> tuple[list[Called], Module | None]:
         """The innermost frame in a model's source, none beyond the call that began the trace; and the framework's layer inside.
 
-        Where there is none, the class of a model's source whose forward is the framework's.
+        Behind it stand the frames that called it, up to a module's forward. Where there is none, the class of a model's source
+        whose forward is the framework's.
         """
         frame, layer, derived = sys._getframe(1), None, None
         while frame is not None:
             file = frame.f_code.co_filename
             if frame.f_code.co_name == "traced" and file.startswith(OWN_FOLDER):
                 break
-            inside = file.startswith(self._root) and not file.startswith(self._models)
+            inside = self._of_framework(file)
             if not inside and not file.startswith((OWN_FOLDER, "<")):
-                return (file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti), layer
+                return list(self._outwards(frame)), layer
             if inside and layer is None and frame.f_code.co_name == self.framework.computing:
                 owner = frame.f_locals.get("self")
                 layer = owner if isinstance(owner, self.framework.module_type) else None
             derived = derived or (self._derived(frame) if inside else None)
             frame = frame.f_back  # type: ignore[assignment]
-        return (derived, layer) if derived else (("", 0, "", 0), None)
+        return ([derived], layer) if derived else ([("", 0, "", 0)], None)
+
+    def _outwards(self, frame: FrameType | None) -> Iterator[Called]:
+        """A frame in a model's source and those that called it, up to a module's forward."""
+        while frame is not None:
+            file, name = frame.f_code.co_filename, frame.f_code.co_name
+            if name == "traced" and file.startswith(OWN_FOLDER):
+                return
+            if not self._of_framework(file) and not file.startswith((OWN_FOLDER, "<")):
+                yield file, frame.f_lineno, name, frame.f_lasti
+                if name == self.framework.computing:
+                    return
+            frame = frame.f_back
+
+    def _of_framework(self, file: str) -> bool:
+        return file.startswith(self._root) and not file.startswith(self._models)
 
     def _derived(self, frame: FrameType) -> Called | None:
         """The class in a model's source whose forward is the framework's, a block derived from ``Sequential``, where one runs."""

@@ -306,10 +306,11 @@ class Pair:
         if any(one.error or one.unfit or not one.held for one in (ours, theirs, noisy)):
             return Blame(False)
         for answer in (theirs, noisy):
-            answer.outputs = answer.outputs[: self._given_by_port(path, call)]
+            answer.outputs = answer.outputs[: self._given_by_port(path, self.calls[key])]
         if any(not np.isfinite(array).all() for array in theirs.outputs if array.dtype.kind == "f"):
             return Blame(False)
-        return self._judged(key, phase, Blame(False, ours=ours, theirs=theirs, right=theirs), [noisy])
+        beside = self._judged(key, phase, Blame(False, ours=ours, theirs=theirs, right=theirs), [noisy])
+        return beside if beside.own > tolerance.MOST_TRAJECTORY else Blame(False)  # a mean that is nearly zero has lost its digits
 
     def _judged(self, key: str, phase: str, blame: Blame, noisy: Sequence[Answer]) -> Blame:
         """How the answers of a blame differ, held to those of the reference that have rounding in them."""

@@ -194,10 +194,15 @@ class PairedCalls:
             following = [one for one in self.ours.operations if one.number > operation.number and outputs & set(one.inputs)]
             flat = whatever or not self.other_numbers(operation)
             ends = not following or bool(outputs & set(self.ours.results))
-            agrees = bool(outputs) and not self.diverges(operation)
+            agrees = bool(outputs) and not self.diverges(operation) and not (whatever and self._passes_on(operation))
             heals = agrees or (flat and not ends and all(self._heals(one, known, whatever) for one in following))
             known[operation.number] = heals
         return known[operation.number]
+
+    def _passes_on(self, operation: Operation) -> bool:
+        """Whether a call gives back what it got: a mask that is true everywhere; that it agrees says nothing of the mask."""
+        values = [self.ours.values[value] for value in operation.inputs]
+        return any(equal(one, self.ours.values[value], self.rtol) for value in main(operation) for one in values)
 
     def maker(self, value: int) -> Operation | None:
         """The call of the reference that gave a value."""

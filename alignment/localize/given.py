@@ -92,7 +92,9 @@ class Givers:
         shared = [one for one in (self._origin(*one) for one in kept) if one is not None]
         if any(one.place == first.place for one in shared):
             return None
-        return first if first.default is None or any(_is_default(one, first.default) for one in shared) else first.default
+        if first.default is None or any(_is_default(one, first.default) for one in shared):
+            return first
+        return first if held_by_all(self._through.get(first.place, [])) else first.default  # else a name that is not handed on
 
     def lines(self, path: str) -> list[FileLine]:
         """The lines that give a layer what makes its settings wrong, the one to change first, and then those that hand it on.

@@ -236,6 +236,7 @@ class _Search:
             return replace(made, kind=Kind.DROPOUT_ON, words=words, conclusive=True)
         one, other = made.operation, made.theirs[-1] if made.theirs else None
         made = _where_set(made, one, other) if made.kind is Kind.CALL_ARGUMENT and other is not None else made
+        made = self._of_caller(made, ours)
         values = [side.values[op.outputs[0]] for side, op in ((ours, one), (self.theirs, other)) if op is not None and op.outputs]
         known, own = Roles(self.theirs), {described(step) for step in made.ours}
         others = [step for step in reversed(made.theirs) if described(step) not in own]
@@ -247,6 +248,19 @@ class _Search:
             shifted(made.ours, made.theirs) or (role.replace("the mask", "the causal mask") if CAUSAL & steps else role),
         ]
         return replace(made, words=f"{made.words} ({'; '.join(filter(None, said))})") if any(said) else made
+
+    def _of_caller(self, made: Proposal, ours: Trace) -> Proposal:
+        """At the call of the helper in which a call is made, where calls of the helper in other lines are right."""
+        one, pair = made.place or made.operation, aligned(ours, self.theirs, self.orders, self.rtol)
+        alike = [step for step in ours.operations if _site(step) == _site(one) and step.number != one.number]
+        right = [step.callers for step in alike if step.outputs and all(pair.flat[value] for value in main(step))]
+        if not right or not one.callers:
+            return made
+        for outwards, (file, line, function, site) in enumerate(one.callers, start=1):
+            if not any(callers[:outwards] == one.callers[:outwards] for callers in right):
+                place = replace(one, file=file, line=line, function=function, site=site)
+                return replace(made, place=place, since=None, words=f"{made.words}, in {one.function} (line {one.line})")
+        return made
 
     def _dropped_in_evaluation(self, one: Operation) -> bool:
         """Whether a call is a dropout in evaluation mode, and the reference drops as often as the port in training mode."""
@@ -391,10 +405,14 @@ class _Search:
         return True
 
 
+def _site(one: Operation) -> tuple:
+    """The place of the source that makes a call."""
+    return one.file, one.line, one.function, one.site
+
+
 def _place_of(proposal: Proposal) -> tuple:
     """What calls have in common that one place of the source makes."""
-    one = proposal.operation
-    return one.file, one.line, one.function, one.site
+    return _site(proposal.operation)
 
 
 def _varied(array: np.ndarray) -> bool:
