@@ -42,7 +42,7 @@ def test_another_alignments_results_go_and_other_files_stay(tmp_path):
     left = names(tmp_path)
     assert not {"data_paddle.npy", "log/train_diff.log"} & left, "they were of another model"
     assert {"forward_paddle_mine.npy", "notes.txt"} <= left
-    assert json.loads((tmp_path / "alignment.json").read_text())["model"] == "convolution"
+    assert json.loads((tmp_path / "alignment.json").read_text())["model"] == "Conv2d", "the class: the function does not name it"
 
 
 def test_a_hostile_file_of_results_names_nothing_outside(tmp_path):

@@ -20,7 +20,7 @@ from alignment.localize.syntax import UNKNOWN, SourceTree, argument_in, attribut
 
 NOWHERE = (None, None, None, None)
 PLAIN = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript)
-Value = tuple[ast.expr, Any]  # an expression and what it was, where that is known
+Chosen = tuple[ast.expr, Any]  # an expression and what it was, where that is known
 
 
 class Origins:
@@ -51,7 +51,7 @@ class Origins:
         if source is None or call is None:
             return []
         others = [made for one in self.right if (made := callers_of(one)) and _same_call(made[0], trail[0])]
-        chosen: list[Value] = [(call.func, UNKNOWN), *((one, UNKNOWN) for one in source.conditions(call))]
+        chosen: list[Chosen] = [(call.func, UNKNOWN), *((one, UNKNOWN) for one in source.conditions(call))]
         if wrong:
             arguments = [argument_of(self.framework, name, value) for name, value in wrong.items()]
             names = names_of(type(module))
@@ -106,7 +106,7 @@ class _Climb:
     def __init__(self, trail: Sequence[Caller], others: Sequence[Sequence[Caller]], lines: list[FileLine]) -> None:
         self.trail, self.others, self.lines = trail, others, lines
 
-    def climb(self, chosen: Sequence[Value], place: int) -> list[FileLine]:
+    def climb(self, chosen: Sequence[Chosen], place: int) -> list[FileLine]:
         """The line that decides, and those behind it; nothing where it is not known.
 
         Args:
@@ -135,13 +135,13 @@ class _Climb:
                 chosen = [(chosen[0][0], value)]
         return [] if self.others else self.lines
 
-    def _outwards(self, names: Sequence[str], every: list[str], function: Any, place: int) -> list[Value]:
+    def _outwards(self, names: Sequence[str], every: list[str], function: Any, place: int) -> list[Chosen]:
         """What the next call gives the parameters: nothing where the search ends there."""
-        caller, given = self.trail[place], _Given.of(self.trail[place], every, function)
+        caller, given = self.trail[place], _Handed.of(self.trail[place], every, function)
         if given is None:
             return []
         passing = [one for one in self.others if place < len(one) and _same_call(one[place], caller)]
-        beside = [_Given.of(one[place], every, function) for one in self.others if place < len(one)] if not passing else []
+        beside = [_Handed.of(one[place], every, function) for one in self.others if place < len(one)] if not passing else []
         entering = [one for one in beside if one is not None]
         differing = [name for name in names if not any(given.like(other, name) for other in entering)]
         if not differing:  # then what this call alone gives
@@ -163,7 +163,7 @@ class _Climb:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _Handed:
     """What a call gives the function's parameters."""
 
     caller: Caller
@@ -172,9 +172,9 @@ class _Given:
     function: Any
 
     @staticmethod
-    def of(caller: Caller, every: list[str], function: Any) -> _Given | None:
+    def of(caller: Caller, every: list[str], function: Any) -> _Handed | None:
         call = SourceTree.of(caller.file).calls.get(caller.span)
-        return None if call is None or unpacks(call) else _Given(caller, call, every, function)
+        return None if call is None or unpacks(call) else _Handed(caller, call, every, function)
 
     def node(self, name: str) -> ast.expr | None:
         return argument_in(self.call, name, self.every)
@@ -186,7 +186,7 @@ class _Given:
     def default(self, name: str) -> ast.expr | None:
         return default_of(self.function, name)
 
-    def like(self, other: _Given, name: str) -> bool:
+    def like(self, other: _Handed, name: str) -> bool:
         """Whether another call gives the parameter the same, as far as the source shows it."""
         mine, theirs = (one.node(name) or one.default(name) for one in (self, other))
         if mine is None or theirs is None:
@@ -211,7 +211,7 @@ def _same_call(one: Caller, other: Caller) -> bool:
     return (one.file, one.span) == (other.file, other.span)
 
 
-def _deciding(given: Sequence[Value]) -> list[Value]:
+def _deciding(given: Sequence[Chosen]) -> list[Chosen]:
     """The one name that is handed on, where what else is given is computed with it; else all."""
     names = {node.id: (node, value) for node, value in given if isinstance(node, ast.Name)}
     inside = [{one.id for one in ast.walk(node) if isinstance(one, ast.Name)} for node, _ in given]

@@ -122,10 +122,15 @@ class _Search:
             order = [one for one in self._segment() if one.kind is Kind.CALL_ORDER]
             made = order or self._replayed() or ([] if self.s.blame.own < tolerance.FLOAT32_CONSTANT else made)
         made = made or (self._followed(True) if self.layouts else []) or self._segment()
-        if not made or len(made[0].ours) > 1:
+        if not made or len(made[0].ours) > 1 or not self._mend(made):
             # An argument or an operand of one call says more than several that are not the reference's.
             made = [one for one in self._replayed() if not made or one.kind not in VAGUER] or made
         return [self._told(one) for one in made]
+
+    def _mend(self, made: Sequence[Proposal]) -> bool:
+        """Whether some changes together make the module right: one that is sure of its call alone need not."""
+        trace = self._traced({number: change for one in made for number, change in one.changes.items()})
+        return trace is not None and self._right(trace)
 
     def _segment(self) -> list[Proposal]:
         """Calls for which the reference has some others, where these alone mend the module.
