@@ -298,7 +298,8 @@ class _Search:
                 break
             made.append(part)
             fixes |= part.changes
-        return [one for one in made[:1] if one.certain]
+        rounded = self.s.blame.own < tolerance.FLOAT32_CONSTANT  # beside what is rounded, a call that mends nothing says nothing
+        return [one for one in made[:1] if one.certain and not rounded]
 
     def _needed(self, made: list[Proposal]) -> list[Proposal]:
         """The fewest that mend the module, as far as that is seen: what the reference gave hides all before it."""
