@@ -138,6 +138,51 @@ def test_a_value_that_the_sound_modules_share_is_not_said(tmp_path):
     assert origin_of(tmp_path, SOUND, ["last.attn"], ("self.fixed  # nothing", 8)) == [[]]
 
 
+# A line of forward or of the constructor, the call and the argument in it, its value, and whether it comes from elsewhere.
+LINES = {
+    "an operand that is computed": ("x.reshape(-1, self.heads) / x.shape[-1] ** 0.5", ("__truediv__", ""), 4, False),
+    "the same under a name": ("rows / x.shape[-1] ** 0.5", ("__truediv__", ""), 4, False),
+    "an operand that is the attribute": ("x.flatten() / self.heads", ("__truediv__", ""), 4, True),
+    "the attribute under a name": ("x.flatten() / heads", ("__truediv__", ""), 4, True),
+    "an argument": ("functional.leaky_relu(x, negative_slope=self.heads)", ("leaky_relu", "negative_slope"), 4, True),
+    "an argument by its place": ("functional.leaky_relu(x, self.heads)", ("leaky_relu", "negative_slope"), 4, True),
+    "a number there": ("functional.leaky_relu(x.reshape(-1, self.heads), 4)", ("leaky_relu", "negative_slope"), 4, False),
+    "a lambda of the constructor": ("functional.gelu(x, approximate='tanh')", ("gelu", "approximate"), "tanh", False),
+    "the function by another name": ("self.act(x, self.heads)", ("leaky_relu", "negative_slope"), 4, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_only_what_hands_the_value_on_decides_it(tmp_path, case):
+    """An attribute that has the same value by chance, in another operand or beside the number itself, is not blamed."""
+    text, call, value, elsewhere = LINES[case]
+    source = f"""
+from torch import nn
+from torch.nn import functional
+
+
+class Part(nn.Module):
+    def __init__(self, heads, act):
+        super().__init__()
+        self.heads = heads
+        self.act = {{"gelu": lambda x: {text if "lambda" in case else "x"}}}[act]  # constructor
+
+    def forward(self, x):
+        heads, rows = self.heads, x.reshape(-1, self.heads)
+        return {text}  # line
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part(4, "gelu")  # decides
+"""
+    file, model = built(tmp_path, source.replace("heads, rows = self.heads, ", "heads = self.heads\n        rows = "))
+    place = file, line_of(file.read_text(), "# constructor" if "lambda" in case else "# line")
+    found = Origins("torch", []).of_attribute(model.part, place, [value], [call])
+    assert [line for _, line in found[:1]] == ([line_of(file.read_text(), "# decides")] if elsewhere else [])
+
+
 def test_of_modules_that_nobody_saw_being_made_nothing_is_said(tmp_path):
     _, model = built(tmp_path, SOUND)
     model = type(model)()

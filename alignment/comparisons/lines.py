@@ -81,7 +81,8 @@ def _decided(origins: Origins, own: str, finding: Finding, known_givers: Givers)
     name, _, line = finding.source.rpartition(":")
     file = next((one for kind in type(module).__mro__ if (one := _file_of(kind)) and one.as_posix().endswith(name)), None)
     values = [part for one in finding.arguments for part, _ in otherwise(one["found"], one["expected"])]
-    return origins.of_attribute(module, (file, int(line)), values) if file and line.isdigit() and finding.arguments else []
+    calls = [(one["function"], one["name"]) for one in finding.arguments]
+    return origins.of_attribute(module, (file, int(line)), values, calls) if file and line.isdigit() and finding.arguments else []
 
 
 def otherwise(found: Any, expected: Any) -> list[tuple[Any, Any]]:

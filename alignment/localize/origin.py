@@ -16,10 +16,21 @@ from alignment.frameworks._settings import argument_of
 from alignment.frameworks.base import Module
 from alignment.localize.given import names_of, outer
 from alignment.localize.source import Caller, FileLine, callers_of
-from alignment.localize.syntax import UNKNOWN, SourceTree, argument_in, attributes_set, default_of, equal, parameters_of, unpacks
+from alignment.localize.syntax import (
+    UNKNOWN,
+    SourceTree,
+    argument_in,
+    attributes_set,
+    default_of,
+    equal,
+    parameters_of,
+    plain_leaves,
+    unpacks,
+)
 
 NOWHERE = (None, None, None, None)
 PLAIN = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript)
+Named = tuple[str, str]  # a function, and one of its arguments
 Chosen = tuple[ast.expr, Any]  # an expression and what it was, where that is known
 
 
@@ -63,20 +74,25 @@ class Origins:
             return []
         return _Climb(trail, others, [(trail[0].file, trail[0].line)]).climb(chosen, 0)
 
-    def of_attribute(self, module: Module, place: FileLine, values: Sequence[Any]) -> list[FileLine]:
+    def of_attribute(self, module: Module, place: FileLine, values: Sequence[Any], calls: Sequence[Named] = ()) -> list[FileLine]:
         """Where an attribute gets a value that is wrong in a line of its class.
 
         Args:
             module: that has the attribute.
             place: the line that uses it, or the one that sets it.
             values: that are wrong there, as far as they are known.
+            calls: functions of the line, and their arguments, that have these values, where that is known.
 
         Returns:
-            As ``of_layer``.
+            As ``of_layer``; nothing where the line itself holds the value.
         """
         source = SourceTree.of(place[0])
         owner = source.class_around(place[1])
         if owner is None or owner.name not in [kind.__name__ for kind in type(module).__mro__]:
+            return []
+        parts = [source.given_at(place[1], *one) for one in calls]
+        given = [one for some in parts for one in some or ()] if all(parts) and parts else None
+        if any(isinstance(one, ast.Constant) and _says(one.value, values) for some in given or () for one in plain_leaves(some)):
             return []
         others = [callers_of(one) for one in self.right if type(one) is type(module)]
         assigned = _assigned(owner)
@@ -84,7 +100,8 @@ class Origins:
         names, lines = sets, [place]
         if not sets:
             names = [one for one in source.attributes_at(place[1]) if one in assigned]
-            saying = [one for one in names if _says(getattr(module, one, UNKNOWN), values)]
+            handed = source.attributes_at(place[1], given) if given is not None else names
+            saying = [one for one in names if one in handed and _says(getattr(module, one, UNKNOWN), values)]
             names = saying or (names if others else [])
             lines = [(place[0], held.lineno) for name in names for held in assigned[name]] + lines
         if len(names) != 1 or len(assigned[names[0]]) != 1:

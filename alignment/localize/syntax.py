@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from alignment.frameworks._call_names import ALIASES
 from alignment.localize.source import Caller, Span
 from alignment.tolerance import BASE_FLOOR_32
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 Loop = (ast.For, ast.comprehension)
 Entry = (ast.Attribute, ast.Subscript)  # of a configuration
+ARITHMETIC = {"add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "div": ast.Div, "pow": ast.Pow, "matmul": ast.MatMult}
 UNKNOWN = object()  # a value that the source does not show
 DEEP = 5  # names behind names
 
@@ -109,15 +111,32 @@ class SourceTree:
         around = [one for one in self.parents if isinstance(one, ast.ClassDef) and one.lineno <= line <= (one.end_lineno or 0)]
         return max(around, key=lambda one: one.lineno, default=None)
 
-    def attributes_at(self, line: int) -> list[str]:
-        """The attributes of ``self`` that the expressions of a line read, also through names that the function gives them."""
+    def given_at(self, line: int, function: str, name: str) -> list[ast.expr] | None:
+        """What the calls of a function in a line may be given for an argument, or an operator as an operand; None: no such call."""
         at = [node for node in self.parents if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or 0)]
-        function, seen = self.function(at[0]) if at else None, set[str]()
+        symbol = ARITHMETIC.get(ALIASES.get(function.strip("_"), ""))
+        found: list[ast.expr] = []
+        for node in at:
+            if isinstance(node, ast.BinOp) and symbol and isinstance(node.op, symbol):
+                found += [node.left, node.right]
+            elif isinstance(node, ast.Call) and function in (getattr(node.func, "attr", ""), getattr(node.func, "id", "")):
+                named = [one.value for one in node.keywords if one.arg == name]
+                found += named or ([node] if unpacks(node) else node.args)
+        return found or None
+
+    def attributes_at(self, line: int, given: Sequence[ast.expr] | None = None) -> list[str]:
+        """The attributes of ``self`` that the expressions of a line read, also through names that the function gives them.
+
+        With ``given`` those alone that some expressions hand on as they are.
+        """
+        at = [node for node in self.parents if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or 0)]
+        function, seen, parts = self.function(at[0]) if at else None, set[str](), plain_leaves if given is not None else ast.walk
+        at = at if given is None else [part for one in given for part in plain_leaves(one)]
         for node in at:  # grows meanwhile
             if isinstance(node, ast.Name) and function is not None and node.id not in seen:
                 seen.add(node.id)
                 makers = [one for one in ast.walk(function) if isinstance(one, ast.Assign) and node.id in bound_names(one)]
-                at += [part for one in makers if len(makers) == 1 for part in ast.walk(one.value) if isinstance(part, ast.expr)]
+                at += [part for one in makers if len(makers) == 1 for part in parts(one.value) if isinstance(part, ast.expr)]
         return list(dict.fromkeys(one.attr for one in at if isinstance(one, ast.Attribute) and is_own(one)))
 
     def conditions(self, node: ast.AST) -> list[ast.expr]:
