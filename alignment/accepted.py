@@ -45,8 +45,12 @@ def parse(texts: Sequence[str]) -> list[Accept]:
         kind, at, place = text.partition("@")
         if kind not in KINDS:
             near = difflib.get_close_matches(kind, KINDS, 1)
-            meant = f"; did you mean {near[0]}" if near else ""
-            raise UserError(f"--accept {text}: no such kind{meant}; the kinds are {', '.join(KINDS)}")
+            meant = (
+                f"did you mean {near[0]}? The report names the kind of each difference"
+                if near
+                else f"the kinds are {', '.join(KINDS)}"
+            )
+            raise UserError(f"--accept {text}: no such kind; {meant}")
         if at and not place:
             raise UserError(f"--accept {text}: no place behind the @; give e.g. {kind}@features.0.1, or {kind} for every place")
         if kind == UNNAMED and not place:

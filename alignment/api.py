@@ -8,6 +8,7 @@ import difflib
 import html
 import json
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,10 @@ class Place:
     lines: tuple[str, ...] = ()
     own: str = ""
     via: str = ""
+
+    def accepting(self) -> str:
+        """What ``accept`` is given where the difference is meant to be."""
+        return self.kind if (self.also or not self.place) and self.kind != "unknown" else f"{self.kind}@{self.place}"
 
     def card(self) -> str:
         """A few lines for a person: kind, place, source, words and figure."""
@@ -124,7 +129,7 @@ def audit(
     *,
     inputs: Any = None,
     training: bool = True,
-    accept: Sequence[str] = (),
+    accept: str | Sequence[str] = (),
     strict: bool = False,
     report: str | Path | None = None,
     quiet: bool = True,
@@ -134,10 +139,10 @@ def audit(
 
     Args:
         port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied; or two dumps.
-        inputs: as ``--input``, e.g. ``"2x3x224x224"``; or an array, a tensor, or a tuple of them, whose first axis counts samples;
-            a shape that the reference accepts where None.
+        inputs: as ``--input``, e.g. ``"2x3x224x224"``; or an array, a tensor, a tuple of them, or a dictionary of them by the
+            names of the arguments, whose first axis counts samples; a shape that the reference accepts where None.
         training: also compare training mode and fresh weights, as far as the reference can run in it.
-        accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each.
+        accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each, or one of them.
         strict: differences of the frameworks are mistakes, too.
         report: folder for the report; where None, a temporary one, which stays after the end of the process only if the port fails.
         quiet: print nothing.
@@ -149,7 +154,11 @@ def audit(
     from mobilenetv3_common.errors import UserError
 
     __tracebackhide__ = True
-    more = {"accept": list(accept), "strict": strict, "training": None if training else False}
+    more = {
+        "accept": [accept] if isinstance(accept, str) else list(accept),
+        "strict": strict,
+        "training": None if training else False,
+    }
     try:
         return _audited((port, reference), inputs, more, report, quiet, options)
     except UserError as error:  # one line that names it: the calls of the engine that found it out say no more
@@ -180,14 +189,14 @@ def _input(inputs: Any, folder: Path) -> str | None:
 
     if inputs is None or isinstance(inputs, str | Path):
         return None if inputs is None else str(inputs)
-    arrays = [
-        np.asarray(one.detach().cpu() if hasattr(one, "detach") else one)
-        for one in (inputs if isinstance(inputs, list | tuple) else (inputs,))
-    ]
-    if not arrays or any(array.dtype.kind not in "biuf" or not array.ndim for array in arrays):
-        raise UserError('inputs: expected a shape such as "2x3x224x224", a file, an array or a tuple of arrays of numbers')
+    given = inputs if isinstance(inputs, dict) else dict(enumerate(inputs if isinstance(inputs, list | tuple) else [inputs]))
+    arrays = {str(name): np.asarray(one.detach().cpu() if hasattr(one, "detach") else one) for name, one in given.items()}
+    if not arrays or any(array.dtype.kind not in "biuf" or not array.ndim for array in arrays.values()):
+        known = 'a shape such as "2x3x224x224", a file, an array, a tuple of arrays of numbers, or a dictionary of them'
+        raise UserError(f"inputs: expected {known}")
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "inputs.npz", *arrays)
+    named: dict[str, Any] = {name if isinstance(inputs, dict) else f"arr_{name}": one for name, one in arrays.items()}
+    np.savez(folder / "inputs.npz", **named)
     return str(folder / "inputs.npz")
 
 
@@ -231,7 +240,11 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     __tracebackhide__ = True
     result = audit(port, reference, **options)
     if not result.passed:
-        raise AssertionError(f"{result}\n\nThe report is kept: {result.folder / 'report.html'}")
+        kinds = ", ".join(f'"{one.accepting()}"' for one in result.mistakes)
+        meant = f"\n\nTo let a difference pass that is meant to be: accept=[{kinds}]" if kinds else ""
+        raise AssertionError(f"{result}{meant}\n\nThe report is kept: {result.folder / 'report.html'}")
+    for note in (one for one in result.notes if one.startswith("--accept ")):  # it fits no difference
+        warnings.warn(note, stacklevel=2)
     if options.get("report") is None:
         shutil.rmtree(result.folder, ignore_errors=True)
     return result

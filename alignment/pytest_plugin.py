@@ -6,6 +6,7 @@ def test_my_port(aligned):
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def aligned(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     """``alignment.assert_aligned``; a failing audit's report is kept in the folder of ``--alignment-artifacts``."""
     marker = request.node.get_closest_marker("aligned")
-    marked = dict(marker.kwargs) if marker else {}
+    marked, calls = dict(marker.kwargs) if marker else {}, itertools.count(1)
 
     def check(port: Any, reference: Any, **options: Any) -> Any:
         import shutil
@@ -39,12 +40,15 @@ def aligned(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any
         from alignment.api import assert_aligned
 
         __tracebackhide__ = True
-        folder = tmp_path / "alignment"
+        call = next(calls)
+        folder = tmp_path / f"alignment_{call}"
         try:
             return assert_aligned(port, reference, report=folder, **{**marked, **options})
         except AssertionError as error:
-            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid)
+            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid) + (f"_{call}" if call > 1 else "")
             kept = Path(request.config.getoption("--alignment-artifacts")).resolve() / name
+            if (kept / "alignment.json").is_file():  # of an earlier run
+                shutil.rmtree(kept)
             shutil.copytree(folder, kept, dirs_exist_ok=True)
             raise AssertionError(str(error).replace(str(folder), str(kept))) from None
 

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import paddle
@@ -52,6 +53,34 @@ def test_assert_aligned_leaves_nothing_of_a_port_that_passes_and_says_where_the_
     page = Path(str(failed.value).rpartition("The report is kept: ")[2])
     assert page.is_file() and page.parent.parent == own_temporary
     assert assert_aligned(made, made, report=tmp_path / "kept", **given).passed and (tmp_path / "kept" / "report.html").is_file()
+
+
+def test_a_difference_that_is_meant_to_be_is_accepted_as_the_message_says(tmp_path):
+    made = lambda: torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())  # noqa: E731
+    other = lambda: torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())  # noqa: E731
+    given = {"inputs": "2x3", "training": False, "report": tmp_path}
+    with pytest.raises(AssertionError, match=r'accept=\["activation@1"\]'):
+        assert_aligned(other, made, **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert assert_aligned(other, made, accept="activation@1", **given).passed
+    with pytest.warns(UserWarning, match="--accept padding: there is no such difference"):
+        assert assert_aligned(made, made, accept=["padding"], **given).passed
+
+
+def test_inputs_may_be_a_dictionary_by_the_names_of_the_arguments(tmp_path):
+    class Two(torch.nn.Module):
+        def __init__(self, sign=1.0):
+            super().__init__()
+            self.linear, self.sign = torch.nn.Linear(3, 3), sign
+
+        def forward(self, first, second):
+            return self.linear(first) - self.sign * second
+
+    given = {"second": torch.randn(4, 3), "first": torch.randn(4, 3)}
+    said = audit(Two, Two, inputs=given, training=False, report=tmp_path)
+    assert (said.passed and "first and second by name" in said.to_markdown()) or "second and first by name" in said.to_markdown()
+    assert not audit(lambda: Two(-1.0), Two, inputs=given, training=False, report=tmp_path).passed
 
 
 def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
@@ -197,6 +226,9 @@ def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
         "def test_right(aligned):\n    aligned(port, reference)\n"
         "@pytest.mark.aligned(inputs='4x3x16x16', training=False)\n"
         "def test_wrong(aligned):\n    aligned(lambda: port(padding=0), reference)\n"
+        "def test_twice(aligned):\n    for number in (1, 2):\n"
+        "        with pytest.raises(AssertionError):\n"
+        "            aligned(lambda: port(padding=0), reference, inputs='4x3x16x16', training=False)\n"
         "def test_refused(aligned):\n    aligned(port, reference, inputs='2x16x16x3')\n"
         "def test_refused_without_a_fixture():\n    audit(port, reference, inputs='2x16x16x3')\n"
     )
@@ -204,8 +236,9 @@ def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     where = ["--rootdir", str(tmp_path), "-c", "/dev/null", "test_own.py"]
     done = subprocess.run([*command, *where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "3 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     (page,) = (tmp_path / "alignment-artifacts").glob("*test_wrong/report.html")
+    assert len([*(tmp_path / "alignment-artifacts").glob("*test_twice*/report.html")]) == 2, "one for each call"
     assert str(page) in done.stdout and "1. padding" in done.stdout
     assert "UserError: --input 2x16x16x3" in done.stdout and not re.search(
         r"(?<!test_)api\.py:|__init__|contextlib", done.stdout

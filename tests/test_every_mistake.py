@@ -218,7 +218,8 @@ def test_one_mistake_in_several_places_is_accepted_in_part():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("padings", "no such kind; did you mean padding; the kinds are layer_missing, "),
+        ("padings", "no such kind; did you mean padding? The report names the kind of each difference"),
+        ("qqq", "no such kind; the kinds are layer_missing, "),
         ("padding@", "no place behind the @"),
         ("unknown", "give its place too"),
     ],
