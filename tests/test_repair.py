@@ -351,6 +351,11 @@ FORGOTTEN = {
         "def forward(self, x, b):\n    return self.lr * sqrt(x / b)\n",
         None,
     ),
+    "a share and what is left of it": (
+        "def forward(self, x, y):\n    return self.kept.scale_(1.0 - self.a).add_(x * y * self.a)\n",
+        "def forward(self, x, y):\n    return self.kept.scale_(self.a).add_(x * y * (1.0 - self.a))\n",
+        None,
+    ),
     "two lines that belong together": (
         "def forward(self, x, y):\n    kept = paddle.ones_like(x)\n    index = x.clip(0)\n    return kept * index + y\n",
         "def forward(self, x, y):\n    kept = x != self.no\n    index = paddle.where(kept, x, y)\n    return kept * index + y\n",
@@ -415,6 +420,39 @@ def test_what_the_finding_expects_comes_first(port, words, right, tmp_path):
     source = PortFile.of(tmp_path / "port.py")
     made = [applied([one.fix])[source.file].decode() for one in ranked(Region(source, source.tree.body[0], words=words))]
     assert any(right in text for text in made[: len(made) // 4]), made
+
+
+SPREAD = """
+ROWS = ((80, 24), (72, 24), (80, 40))
+
+def forward(self, x):
+    count = x.shape[0] * 3
+    variance = x.var()
+    return self.kept * 0.9 + variance * 0.1
+"""
+
+
+def test_what_the_words_of_a_finding_say_exactly_comes_first(tmp_path):
+    (tmp_path / "port.py").write_text(SPREAD)
+    source = PortFile.of(tmp_path / "port.py")
+    rows, function = source.tree.body
+
+    def of(node, words):
+        return [applied([one.fix])[source.file].decode() for one in ranked(Region(source, node, words=words))]
+
+    wide = of(rows.value, "width: 80 output channels, expected 88: shape (80, 24, 1, 1), expected (88, 24, 1, 1)")
+    assert SPREAD.replace("(80, 40)", "(88, 40)") in wide[:3] and SPREAD.replace("(80, 24)", "(88, 24)") in wide[:3]
+    words = "biased_variance: the batch variance lacks the factor n/(n-1) = 9216/9215"
+    right = SPREAD.replace("variance * 0.1", "variance * count / (count - 1) * 0.1")
+    assert right in of(function, words)[:8] and right not in of(function, "another value")
+
+
+def test_each_program_is_tried_once(tmp_path):
+    """Changes of a name, of the call around it and of its line may be one program: each of them once took a trial."""
+    for case in MISTAKES:
+        right, wrong = MISTAKES[case]
+        made = texts(tmp_path, PORT.replace(right, wrong), RIGHT)
+        assert len({ast.dump(ast.parse(text)) for text in made}) == len(made)
 
 
 def test_the_maximum_is_subtracted_where_an_exponential_overflows(tmp_path):

@@ -10,6 +10,7 @@ import ast
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from alignment.repair.edits import Fix, SourceEdit
 from alignment.repair.evidence import EXPECTED, weight
@@ -79,28 +80,27 @@ def proposed(region: Region, place: int = 0) -> list[Candidate]:
 
 
 def distinct(proposals: Iterable[tuple[Candidate, Region]]) -> Iterator[Candidate]:
-    """Those that are another program, each once."""
-    seen = set[Fix]()
+    """Those that are another program, each program once."""
+    seen = dict[Path, set[str]]()
     for one, region in proposals:
         (edit,) = one.fix
-        if one.fix not in seen and _means_something(region, edit):
-            seen.add(one.fix)
+        programs = seen.setdefault(edit.file, {ast.dump(region.source.tree)})
+        tree = _program(region, edit)
+        if tree is not None and (text := ast.dump(tree)) not in programs:
+            programs.add(text)
             yield one
 
 
-def _means_something(region: Region, edit: SourceEdit) -> bool:
-    """Whether the file is Python afterwards, and another one, whose function reads no name that it cannot know or has lost."""
+def _program(region: Region, edit: SourceEdit) -> ast.Module | None:
+    """The file afterwards; None where it is no Python, or its function reads a name that it cannot know or has lost."""
     content = region.source.content
-    if content[edit.start : edit.end] == edit.text.encode():
-        return False
     try:
         tree = ast.parse(content[: edit.start] + edit.text.encode() + content[edit.end :])
     except SyntaxError:
-        return False
-    if region.unbound(edit, tree):
-        return False
+        return None
     part_of_name = content[: edit.start].endswith(b".")
-    return part_of_name or names_read(edit.text) <= region.known
+    known = part_of_name or names_read(edit.text) <= region.known
+    return tree if known and not region.unbound(edit, tree) else None
 
 
 def _plain(value: object) -> bool:

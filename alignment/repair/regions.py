@@ -43,7 +43,7 @@ PART_OF = {
     "ranks": "train",
 }
 FURTHER = 12  # functions of the part besides those that the finding names
-STEM = 6  # letters of a word that others of its family share: shuffled, shuffle
+STEM = 6  # letters of a word that others of its family share: shuffled, shuffle; and rank, ranks
 OF_PLACE = 4  # how much more a word of the finding's place says than one of its kind
 ALIKE = 0.3  # share of their names that two functions must have in common to be taken for each other
 OF_MODEL = ("structure", "weights", "forward", "backward", "initialisation", "train")
@@ -285,7 +285,7 @@ class _Regions:
         file = getattr(part, "__file__", None)
         inside = Path(file).resolve().parent if file and Path(file).name == "__init__.py" else None
         place, kind = (re.findall(r"[a-z]{3,}", f"{text}".lower()) for text in (self.finding.location, self.finding.kind))
-        stems = {word[:STEM]: weight for weight, words in ((1, kind), (OF_PLACE, place)) for word in words}
+        stems = {_stem(word): weight for weight, words in ((1, kind), (OF_PLACE, place)) for word in words}
         parts = set[ast.AST]()
         said: list[tuple[PortFile, Definition, dict[str, int]]] = []  # each function, and the line of its first mention of a word
         for source in filter(None, map(self.source, self.files)):
@@ -330,8 +330,12 @@ def _first_lines(node: ast.AST) -> dict[str, int]:
         name = getattr(one, "attr", None) or getattr(one, "id", None) or getattr(one, "arg", None) or getattr(one, "name", None)
         for word in re.findall(r"[a-z]{3,}", name.lower()) if isinstance(name, str) else ():
             line = getattr(one, "end_lineno" if isinstance(one, ast.Attribute) else "lineno", 0)
-            found[word[:STEM]] = min(found.get(word[:STEM], line), line)
+            found[_stem(word)] = min(found.get(_stem(word), line), line)
     return found
+
+
+def _stem(word: str) -> str:
+    return word[:STEM].removesuffix("s")
 
 
 def _called(node: ast.AST) -> list[str]:

@@ -19,9 +19,10 @@ from alignment.kinds import Kind
 from alignment.repair.candidates import maker, statements_exchanged
 from alignment.repair.edits import SourceEdit
 from alignment.repair.mirror import Definition
-from alignment.repair.region import Region
+from alignment.repair.region import NUMBER, Region
 
 Spot = tuple[str, str]  # what is called, and a keyword, a position or a column
+INSTEAD = re.compile(rf"({NUMBER.pattern})\b[^,;:]*, expected ({NUMBER.pattern})", re.I)
 ENOUGH = 12  # names of a module, or values of a place, that take one's part
 
 
@@ -218,6 +219,60 @@ def _with(call: ast.AST, value: ast.expr) -> ast.Call:
         return ast.Call(call.func, [value], [])
     assert isinstance(call.func, ast.Attribute)
     return ast.Call(ast.Attribute(value, call.func.attr), [], [])
+
+
+@maker
+def shares_exchanged(region: Region) -> Iterator[SourceEdit]:
+    """``mean * (1 - a) + new * a`` becomes ``mean * a + new * (1 - a)``: a share and what is left of it, in one statement."""
+    source = region.source
+    for statement in [one for one in region.nodes() if isinstance(one, ast.Assign | ast.AugAssign | ast.Expr | ast.Return)]:
+        rests = [one for one in ast.walk(statement) if _is_rest(one)]
+        for share in dict.fromkeys(ast.unparse(one.right) for one in rests):  # type: ignore[attr-defined]
+            here = [one for one in rests if ast.unparse(one.right) == share]  # type: ignore[attr-defined]
+            inside = {part for one in here for part in ast.walk(one)}
+            alike = [one for one in ast.walk(statement) if one not in inside and isinstance(one, ast.expr)]
+            alone = [one for one in alike if ast.unparse(one) == share and not isinstance(getattr(one, "ctx", None), ast.Store)]
+            if alone:
+                start, end = source.span(statement)
+                text = source.content[start:end]
+                changes = [(source.span(one), source.text(one.right)) for one in here]  # type: ignore[attr-defined]
+                changes += [(source.span(one), f"({source.text(here[0])})") for one in alone]
+                for (first, last), new in sorted(changes, reverse=True):
+                    text = text[: first - start] + new.encode() + text[last - start :]
+                yield SourceEdit(source.file, start, end, text.decode(), statement.lineno)
+
+
+def _is_rest(node: ast.AST) -> bool:
+    """``1 - a``."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and getattr(node.left, "value", None) == 1
+
+
+@maker
+def as_expected(region: Region) -> Iterator[SourceEdit]:
+    """The very number that the finding says, where the source holds it, becomes the one that it expects."""
+    said = {(float(one), other) for one, other in INSTEAD.findall(region.words)}
+    for node in region.nodes() if said else ():
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            for found, expected in said:
+                if node.value == found and float(expected) != found:
+                    whole = isinstance(node.value, int) and float(expected) == int(float(expected))
+                    yield region.source.replaced(node, str(int(float(expected))) if whole else expected)
+
+
+@maker
+def unbiased(region: Region) -> Iterator[SourceEdit]:
+    """``variance`` becomes ``variance * count / (count - 1)``, of a count that the function takes from a shape."""
+    if "n/(n-1)" not in region.words:
+        return
+    sizes = [one for one in ast.walk(region.function) if isinstance(one, ast.Assign) and _of_a_shape(one.value)]
+    counts = [target.id for one in sizes for target in one.targets if isinstance(target, ast.Name)]
+    for node in region.nodes():
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and "var" in node.id.lower():
+            yield from (region.source.replaced(node, f"{node.id} * {count} / ({count} - 1)") for count in counts)
+
+
+def _of_a_shape(node: ast.AST) -> bool:
+    return any(getattr(one, "attr", getattr(one, "id", "")) in ("shape", "size", "numel", "len") for one in ast.walk(node))
 
 
 @maker
