@@ -33,10 +33,10 @@ def main(call: dict[str, Any]) -> None:
 
     Args:
         call: ``project`` (its file), ``steps``, ``out`` (a file for the result), ``weights`` (a folder in which the reference's
-            weights are kept), ``localize``, ``in_haste`` (a step ends where something has failed), ``port_alone`` (nothing that
-            the reference runs is edited, so that its training runs may be kept, too), ``others`` (models besides the first, on
-            which step 1 is run too), ``seed``, ``repair`` (packages and files in which a correction may be looked for), and
-            ``about``, to say besides what the project is made of.
+            weights are kept), ``localize``, ``in_haste`` (a step ends where something has failed), ``suspect`` (a row that is
+            compared early then), ``port_alone`` (nothing that the reference runs is edited, so that its training runs may be kept,
+            too), ``others`` (models besides the first, on which step 1 is run too), ``seed``, ``repair`` (packages and files in
+            which a correction may be looked for), and ``about``, to say besides what the project is made of.
 
     The result has ``status`` (the command's exit status), ``step`` (the first that failed), ``problem``,
     ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), ``finding`` and ``candidates``. It is written
@@ -49,7 +49,7 @@ def main(call: dict[str, Any]) -> None:
         project = load_project(call["project"])
         first = next(iter(project.models))
         kept = Path(call["weights"]) if call["port_alone"] else None
-        settings = {"in_haste": call["in_haste"], "seed": call["seed"]}
+        settings = {"in_haste": call["in_haste"], "seed": call["seed"], "suspect": call["suspect"]}
         context = _context(project, first, Path(call["weights"]), kept=kept, **settings)
         steps = [number for number in call["steps"] or sorted(STEPS) if not _lacks(number, context)]
         runs = [(first, number) for number in steps]

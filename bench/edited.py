@@ -91,6 +91,7 @@ class Task:
         steps: in this order, until one fails; all that the project has where empty.
         seed: of fake data, weights and sample order.
         quick: end where something has failed, and locate nothing, whatever the workshop's other attempts do.
+        suspect: name of a row that failed in an earlier attempt: what makes it is compared first where the attempt is quick.
         repair: packages and files in which a correction may be; candidates of it are wanted where there are any.
     """
 
@@ -99,6 +100,7 @@ class Task:
     steps: Sequence[int] = ()
     seed: int = 0
     quick: bool = False
+    suspect: str = ""
     repair: Sequence[str] = ()
 
 
@@ -225,6 +227,7 @@ class Workshop:
                 "weights": str(self.folder),
                 "localize": localize and not about,
                 "in_haste": not localize and not about,
+                "suspect": task.suspect,
                 "port_alone": about or self._edits_port_alone(task.changed),
                 "seed": task.seed,
                 "repair": list(task.repair),

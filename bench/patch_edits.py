@@ -97,7 +97,7 @@ class _Search:
 
     def first(self, budget: float) -> tuple[int | None, int]:
         """The first candidate with which the step passes, and how many were tried."""
-        end, right, tried = time.monotonic() + budget, list[int](), 0
+        end, right, tried, row = time.monotonic() + budget, list[int](), 0, self.found.problem.partition(": ")[0]
 
         def tasks() -> Iterator[Task]:
             nonlocal tried
@@ -105,7 +105,7 @@ class _Search:
                 if right or time.monotonic() > end:
                     return
                 tried += 1
-                yield Task(str(number), self.files(applied([self.fix(number)])), [self.fault.step], quick=True)
+                yield Task(str(number), self.files(applied([self.fix(number)])), [self.fault.step], quick=True, suspect=row)
 
         for task, attempt in self.shop.run(tasks()):
             if attempt.outcome == "passed":

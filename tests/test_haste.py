@@ -30,3 +30,14 @@ def test_a_step_ends_where_something_has_failed(context, name):
 def test_what_passes_is_compared_whole(same_models, step):
     sound, hasty = run_step(step, same_models()), run_step(step, in_haste(same_models))
     assert hasty.passed and [row.name for row in hasty.quantities] == [row.name for row in sound.quantities]
+
+
+SUSPECTS = {"biased_variance": "train.photos.b8", "erased_before_normalising": "train.erasing", "adam_with_l2": "adamw.eval"}
+
+
+@pytest.mark.parametrize("name", SUSPECTS)
+def test_what_failed_in_an_earlier_attempt_is_compared_first(context, name):
+    with injected(PROJECT, name) as project:
+        result = run_step(FAULTS[name].step, in_haste(context, project).but(suspect=f"{SUSPECTS[name]}.row"))
+    rows = [row.name for row in result.quantities if not row.name.startswith("witness.")]
+    assert result.failed and rows and all(row.startswith(SUSPECTS[name]) for row in rows), rows

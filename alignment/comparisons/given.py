@@ -65,6 +65,7 @@ class Given:
         not_held: what two dumps do not hold, where these are the two sides.
         in_haste: whether a step ends where something has failed, and steps 5 and 6 compare what is quick first: for many attempts
             of which nobody reads the rows.
+        suspect: name of a row that failed in an earlier attempt: in haste, what makes it is compared first.
         kept: a folder in which step 6 keeps the reference's training runs for the next attempt; none where None. They depend on
             nothing of the port.
         progress: what is told how far a long step is.
@@ -96,6 +97,7 @@ class Given:
     known_fresh: frozenset[str] = frozenset()
     not_held: tuple[str, ...] = ()
     in_haste: bool = False
+    suspect: str = ""
     kept: Path | None = None
     progress: Progress = field(default_factory=Progress, compare=False)
 
@@ -132,6 +134,10 @@ class Given:
         """What to call the two sides: the names of their frameworks where these differ."""
         names = self.port.framework.title, self.reference.framework.title
         return names if names[0] != names[1] else (f"ported {names[0]}", f"reference {names[1]}")
+
+    def suspects_first(self, parts: Sequence[T], name: Callable[[T], str]) -> list[T]:
+        """Parts of a step, each with its rows, in the order in which they are compared."""
+        return sorted(parts, key=lambda one: not (self.in_haste and self.suspect.startswith(f"{name(one)}.")))
 
     def shape(self, small: bool = False) -> tuple[int, ...]:
         """The shape of one sample: the model's, or the smaller one for many passes."""

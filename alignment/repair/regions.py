@@ -46,7 +46,7 @@ FURTHER = 12  # functions of the part besides those that the finding names
 STEM = 6  # letters of a word that others of its family share: shuffled, shuffle; and rank, ranks
 OF_PLACE = 4  # how much more a word of the finding's place says than one of its kind
 ALIKE = 0.3  # share of their names that two functions must have in common to be taken for each other
-OF_MODEL = ("structure", "weights", "forward", "backward", "initialisation", "train")
+OF_MODEL = ("structure", "weights", "forward", "backward", "initialisation")
 
 
 def regions_of(context: Context, finding: Finding, sources: Callable[[Path], bool] = lambda file: True) -> list[Region]:
@@ -54,9 +54,10 @@ def regions_of(context: Context, finding: Finding, sources: Callable[[Path], boo
     search = _Regions(context, finding, sources)
     found: list[Region] = []
     of_model = finding.stage in OF_MODEL
-    model = itertools.chain(search.of_modules(), search.of_building()) if of_model else ()
-    made = itertools.chain(search.of_loading(), model, search.by_name())
+    model = itertools.chain(search.of_modules(), search.of_building())
+    made = itertools.chain(search.of_loading(), model if of_model else (), search.by_name())
     further = itertools.chain(search.called_by(found), () if of_model else search.of_part())
+    further = itertools.chain(further, model if finding.stage == "train" else ())  # a run may be wrong by its model
     for region in itertools.chain(made, further):
         if not _says_nothing(region.function) and all(region.function is not one.function for one in found):
             found.append(region)

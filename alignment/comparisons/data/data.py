@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -121,16 +122,17 @@ def run(context: Context, policies: dict[str, TrainPreset] = POLICIES, checks: S
     result = StepResult(2, "data")
 
     def compared() -> StepResult:
-        _evaluation(context, result)
-        _views(context, result)
-        for policy, preset in policies.items():
-            _training(context, result, policy, preset)
+        parts = [("eval", functools.partial(_evaluation, context, result)), ("", functools.partial(_views, context, result))]
+        parts += [(f"train.{one}", functools.partial(_training, context, result, one, preset)) for one, preset in policies.items()]
+        for _, compare_part in context.suspects_first(parts, lambda part: part[0]):
+            compare_part()
         for check in checks:
             check(context, result)
         return result
 
     outcome = guarded(2, compared)
-    outcome.compared = _explaining(context, outcome, result.compared) if outcome.failed else []  # type: ignore[arg-type, assignment]
+    explained = outcome.failed and not context.in_haste
+    outcome.compared = _explaining(context, outcome, result.compared) if explained else []  # type: ignore[arg-type, assignment]
     return outcome
 
 

@@ -82,7 +82,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
         result.evidence["blocks_without_counterpart"] = len(elsewhere)
     elsewhere |= held_otherwise(lanes[0], lanes[1]) | unheld(context)
     result.not_run = context.unshared_randomness
-    wanted = cases(context) if chosen is None else chosen
+    wanted = context.suspects_first(cases(context) if chosen is None else chosen, lambda case: case.name)
     context.progress.expect(len(wanted))
     for case in wanted:
         context.progress.done()
