@@ -627,3 +627,49 @@ def test_a_correction_beside_an_unknown_mistake_is_not_called_verified(audit):
     assert (
         "corrections of 1 of 2 mistakes" in said and "patch not verified: the corrected copy still fails: FAIL: 1 mistake" in said
     )
+
+
+CONFIGURED = """
+import json
+
+import {0}
+from {0} import nn
+
+
+class Net(nn.{1}):
+    def __init__(self, width):
+        super().__init__()
+        self.words, self.mix = nn.Embedding(9, width), nn.Linear(width, width)
+
+    def forward(self, ids, mask):
+        mixed = nn.functional.leaky_relu(self.mix(self.words(ids)), 0.1)
+        return {{"hidden": mixed * mask[:, :, None]}}
+
+
+def made(file="width.json"):
+    with open(file) as text:
+        return Net(json.load(text)["width"])
+
+
+def given(samples, rng):
+    return {{"ids": rng.integers(0, 9, (samples, 5)), "mask": rng.integers(0, 2, (samples, 5)).astype("float32")}}
+"""
+
+
+@pytest.mark.parametrize("named", ["MODULE", "FILE.py"])
+def test_a_copy_is_tried_where_the_models_read_their_configuration_and_on_inputs_by_name(named, tmp_path, monkeypatch, capsys):
+    """Models that read a file of the working folder, and inputs in a dictionary: no correction of such a port was right."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    stem = f"configured_{named[:4].lower()}"
+    Path("width.json").write_text('{"width": 6}')
+    for side, names in {"ours": ("paddle", "Layer"), "theirs": ("torch", "Module")}.items():
+        text = CONFIGURED.format(*names)
+        Path(f"{stem}_{side}.py").write_text(text.replace("0.1)", "0.2)") if side == "ours" else text)
+    end = "" if named == "MODULE" else ".py"
+    sides = [f"--{role}={stem}_{side}{end}:made" for role, side in {"port": "ours", "reference": "theirs"}.items()]
+    given = [f"--input={stem}_theirs{end}:given", "--report=report", "--eval-only", "--try-patch", "--patch-budget=60"]
+    assert main(["audit", *sides, *given]) == 1
+    said = capsys.readouterr().out
+    assert "patch verified" in said and "no correction found" not in said, said
+    assert "0.2)" in Path(f"{stem}_ours.py").read_text(), "the user's own file stays as it is"

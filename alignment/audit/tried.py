@@ -22,6 +22,8 @@ from alignment.repair.edits import Fix, applied
 from alignment.scratch import scratch
 
 LIMIT = 1800  # seconds
+# In the user's working folder, where the models may read files, and whose own modules come behind those of the copy.
+AUDIT = "import sys; sys.path = [one for one in sys.path if one]; from alignment.cli import main; sys.exit(main(sys.argv[1:]))"
 HANDED_ON = ("port_args", "reference_args", "input", "names", "precision", "device")  # flags that the second audit has, too
 
 
@@ -76,17 +78,16 @@ def _audited(args: argparse.Namespace, port: str, folder: Path) -> Verified:
     name, _, maker = reference.rpartition(":")
     if name.endswith(".py"):
         reference = f"{Path(name).resolve()}:{maker}"
-    command = [sys.executable, "-m", "alignment", "audit", "--port", port, "--reference", reference, "--report", str(folder / "r")]
+    command = [sys.executable, "-c", AUDIT, "audit", "--port", port, "--reference", reference, "--report", str(folder / "r")]
     for flag in HANDED_ON:
         value = getattr(args, flag)
         if value is not None:
-            given = str(value.resolve()) if isinstance(value, Path) else _input(value) if flag == "input" else str(value)
-            command += [f"--{flag.replace('_', '-')}", given]
+            command += [f"--{flag.replace('_', '-')}", str(value)]
     command += [] if args.training is not False else ["--eval-only"]
     command += ["--seed", str(args.seed + 1), *(f"--accept={one}" for one in args.accept), *(["--strict"] if args.strict else [])]
     paths = [str(folder), str(Path.cwd()), *(path for path in sys.path if path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode == 0:
         return Verified(True, "patch verified: the corrected copy passes an audit with other weights")
     if done.returncode == 1:
@@ -94,11 +95,3 @@ def _audited(args: argparse.Namespace, port: str, folder: Path) -> Verified:
         return Verified(False, f"patch not verified: the corrected copy still fails: {record['verdict']}")
     why = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return Verified(False, f"patch not verified: the corrected copy cannot be audited: {why}")
-
-
-def _input(text: str) -> str:
-    """``--input`` as it reads in another working folder."""
-    name, colon, maker = text.rpartition(":")
-    if text.endswith(".npz"):
-        return str(Path(text).resolve())
-    return f"{Path(name).resolve()}{colon}{maker}" if name.endswith(".py") else text

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.finding import Finding, LayerRow, Localization
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Module
+from alignment.frameworks.base import Module, in_precision, leaves
 from alignment.kinds import Kind
 from alignment.localize.blame import Pair
 from alignment.localize.search import (
@@ -103,7 +104,8 @@ def _exact_pair(
         share_dropout(side, model, lambda shape: np.random.default_rng(len(shape)).random(shape))
     if same_weights:
         copy_weights(theirs, ours)
-    args = tuple(np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in given)
+    held = (a if a is None or isinstance(a, bool | str) or leaves(a, np.ndarray) else np.asarray(a) for a in given)
+    args: tuple[Any, ...] = in_precision(tuple(held))
     rounding.choose((sides[0], ours), (sides[1], theirs), matching.paths, args)
     return Pair(Network(sides[0], ours, matching.paths), Network(sides[1], theirs), matching, args, training=training)
 
