@@ -28,6 +28,8 @@ ALIASES: dict[str, str] = {
     **dict.fromkeys(("mul", "multiply", "imul", "rmul"), "mul"),
     **dict.fromkeys(("div", "divide", "true_divide", "truediv", "itruediv", "rtruediv", "rdiv"), "div"),
     **dict.fromkeys(("pow", "rpow", "ipow"), "pow"),
+    **dict.fromkeys(("mod", "remainder", "floor_mod", "rmod"), "mod"),
+    **dict.fromkeys(("floor_divide", "floordiv", "rfloordiv"), "floor_divide"),
     **dict.fromkeys(("matmul", "rmatmul", "bmm", "mm"), "matmul"),
     **dict.fromkeys(("cat", "concat", "concatenate"), "concat"),
     **dict.fromkeys(("clamp", "clip"), "clip"),
@@ -57,9 +59,9 @@ CAST = "cast"
 ALIASES |= dict.fromkeys(
     ("astype", "to", "type", "type_as", "byte", "char", "short", "int", "long", "bool", "float", "double", "half"), CAST
 )
-SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "matmul": "@"}
+SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "mod": "%", "floor_divide": "//", "matmul": "@"}
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
-REFLECTED = frozenset({"rsub", "rdiv", "rtruediv", "rpow", "rmatmul"})
+REFLECTED = frozenset({"rsub", "rdiv", "rtruediv", "rpow", "rmod", "rfloordiv", "rmatmul"})
 
 # The parameters of functions written in C, whose signatures cannot be read; "*" takes all that follow.
 PARAMETERS: dict[str, tuple[str, ...]] = {

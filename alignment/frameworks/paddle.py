@@ -394,7 +394,8 @@ class Paddle(Taped):
 
 ROOT = str(Path(paddle.__file__).parent) + os.sep
 # Paddle has no means to watch all calls of its functions, so they are watched by name.
-OPERATORS = [f"__{side}{name}__" for name in ("add", "sub", "mul", "truediv", "div", "pow", "matmul") for side in ("", "r")]
+ARITHMETIC = ("add", "sub", "mul", "truediv", "div", "pow", "mod", "floordiv", "matmul")
+OPERATORS = [f"__{side}{name}__" for name in ARITHMETIC for side in ("", "r")]
 COMPARISONS = [f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "invert", "getitem", "setitem", "neg")]
 OPERATIONS: list[tuple[Any, str]] = [
     *((owner, name) for owner in (nn.functional, paddle.linalg, paddle) for name, value in vars(owner).items()

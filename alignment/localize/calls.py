@@ -140,7 +140,8 @@ class PairedCalls:
 
         With ``tables`` a table that the port alone holds agrees, too.
 
-        Those come last that compute from nothing, or behind which all is the reference's again (a mask of another number), and
+        Those come last that compute from nothing, that take every row of a value one after another, or behind which all is the
+        reference's again (a mask of another number), and
         those that give the reference's numbers in another shape, which are none where what is computed from them is the reference's
         again: of other axes of size 1 all of it, of other shapes some of it.
         """
@@ -148,11 +149,23 @@ class PairedCalls:
         suspects = [one for one in self.ours.operations if one.file and self.known(one, tables) and self.diverges(one)]
         others = [one for one in suspects if self.other_numbers(one)]
         reshaped = [one for one in others if self._taken_up(one)]
-        later = [one for one in others if one not in reshaped and (not one.inputs or self._heals(one, made_up, whatever=True))]
+        rows = self._rows()
+        heals = lambda one: one.number in rows or not one.inputs or self._heals(one, made_up, whatever=True)  # noqa: E731
+        later = [one for one in others if one not in reshaped and heals(one)]
         yield from (one for one in others if one not in reshaped and one not in later)
         yield from (one for one in suspects if one not in others and not self._heals(one, healing))
         yield from reshaped
         yield from later
+
+    def _rows(self) -> set[int]:
+        """Numbers of the calls by which the port takes all rows of a value, each by itself: a loop over the samples."""
+        loops: dict[tuple, dict[str, int]] = defaultdict(dict)
+        for one in self.ours.operations:
+            if one.name == "getitem" and len(one.inputs) == 1:
+                loops[one.file, one.line, one.function, one.site, one.inputs[0]][str(one.attributes.get("index"))] = one.number
+        whole = [(found, self.ours.values[key[-1]].shape) for key, found in loops.items()]
+        every = [found for found, shape in whole if shape and set(found) == {str((row,)) for row in range(shape[0])}]
+        return {number for found in every for number in found.values()}
 
     def other_numbers(self, operation: Operation) -> bool:
         """Whether a call of the port gave something that the reference has nowhere but for axes of size 1, or raised."""

@@ -21,7 +21,7 @@ LAYOUT = frozenset({
     "contiguous", "clone", "flip", "roll", "pad", "meshgrid", "unbind",
     "gather", "index_select", "rot90",
 })  # fmt: skip
-ARITHMETIC = frozenset({"add", "sub", "mul", "div", "pow", "neg", "exp", "log", "floor_divide", "remainder", "outer", "einsum"})
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "pow", "neg", "exp", "log", "floor_divide", "mod", "outer", "einsum"})
 HIDING = frozenset({"where", "masked_fill", "add", "clip", "sub", "mul", "div", "tanh", "maximum", "minimum"})
 LOGICAL = frozenset({
     "logical_and", "logical_or", "logical_not", "logical_xor", "invert", "and", "or", "xor", "bitwise_and", "bitwise_or",

@@ -36,6 +36,7 @@ from alignment.strangers import Refused
 
 CHAIN = 3  # calls that are missing at one place
 THROUGH = 3  # calls between a part of what was split and the call that takes it
+ALONG = frozenset({"softmax", "log_softmax", "cumsum", "normalize"})  # of the values along an axis each depends on the others
 MOST_PARTS = 4  # of which every order is tried
 SEGMENT = 5  # calls of each side between values that both have
 
@@ -142,7 +143,7 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             continue
         differing = [key for key in one.attributes if key in other.attributes and _differs(one, other, key)]
         right = _arrays(pair, other)
-        certain = one.name not in LAYOUT
+        certain = one.name not in LAYOUT and one.name != "getitem"  # which may take another part for another purpose
         for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
             words = f"{title(one)} {', '.join(difference(one, other, key) for key in keys)}"
             of_classes = one.name in ("softmax", "log_softmax", "cross_entropy") and keys == ["axis"]
@@ -175,10 +176,13 @@ def _computed(name: str, attributes: dict[str, Any], arrays: list[np.ndarray]) -
 
 
 def _from_nothing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
-    """As many numbers in a row, from another one on: positions that begin at 1."""
-    if one.inputs or one.name not in ("arange", "linspace") or not one.outputs:
+    """As many numbers in a row, from another one on: positions that begin at 1; or a table's numbers in another order."""
+    if one.inputs or not one.outputs:
         return
     mine = pair.ours.values[one.outputs[0]]
+    if one.name not in ("arange", "linspace"):
+        yield from _in_another_order(pair, one, mine)
+        return
     for other in _waiting(pair):
         right = _arrays(pair, other)
         if other.name == one.name and not other.inputs and right[0].size == mine.size > 0:
@@ -186,6 +190,26 @@ def _from_nothing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             yield Proposal(
                 Kind.CALL_ARGUMENT, f"{title(one)} from {ends[0]}, expected from {ends[1]}", one, {one.number: right}, right
             )
+
+
+def _in_another_order(pair: PairedCalls, one: Operation, mine: np.ndarray) -> Iterator[Proposal]:
+    """The rows or the columns of a table that the source gives stand in another order than in one of the reference's."""
+    if mine.ndim != 2 or mine.dtype.kind != "f":
+        return
+    known = {value for value in range(len(pair.theirs.values)) if value not in pair.held}
+    for right in (pair.theirs.values[value] for value in sorted(known)):
+        for axis, what in ((0, "rows"), (1, "columns")):
+            order = _order_along(mine, right, axis) if right.shape == mine.shape else None
+            if order is not None:
+                words = f"the {what} of {title(one)} stand in another order, expected {order}"
+                yield Proposal(Kind.OPERAND, words, one, {one.number: [right]}, [right])
+
+
+def _order_along(mine: np.ndarray, right: np.ndarray, axis: int) -> list[int] | None:
+    """Which rows or columns of an array are those of another one, which has the same in another order; None where it has not."""
+    rows, wanted = np.moveaxis(mine, axis, 0), np.moveaxis(right, axis, 0)
+    order = [next((n for n, row in enumerate(rows) if equal(row, one)), -1) for one in wanted]
+    return order if sorted(order) == list(range(len(rows))) != order else None
 
 
 def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -250,9 +274,12 @@ def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             continue
         (mine, theirs), right = wrong[0], _arrays(pair, other)
         before = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is None or m.number < one.number]
-        if before:
-            words = f"{title(one)} of {operand_words(pair, mine)}, expected of {operand_words(pair, before[0])}"
-            yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right, theirs=[other])
+        later = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is not None and m.number > one.number]
+        if before or later:
+            words = f"{title(one)} of {operand_words(pair, mine)}, expected of {operand_words(pair, (before or later)[0])}"
+            words += "" if before else ", which the port computes only after it"
+            kind = Kind.OPERAND if before else Kind.CALL_ORDER
+            yield Proposal(kind, words, one, {one.number: right}, right, theirs=[other])
 
 
 def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -317,10 +344,11 @@ def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
 
 def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """Two calls in the wrong order; taking a part of a tensor may stand on either side of most calls."""
-    if one.name in ("getitem", "split"):
-        return
+    part = one.name in ("getitem", "split")
     for later in pair.ours.operations:
         if later.number <= one.number or later.name == one.name or not set(one.outputs) & set(later.inputs):
+            continue
+        if part and later.name not in ALONG:
             continue
         for other in _waiting(pair):
             if other.name != one.name:
@@ -328,12 +356,18 @@ def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             before = next((m for v in other.inputs if (m := pair.maker(v)) and m.name == later.name), None)
             if before is not None and any(pair.agree(a, b) for a in one.inputs for b in before.inputs):
                 right = [pair.theirs.values[value] for value in other.outputs]
-                if described(one) == described(other):
+                if described(one) == described(other) or (part and same_shape(pair, later, other)):
                     words = f"{described(one)} before {described(later)}, expected after it"
                     yield Proposal(Kind.ACTIVATION_ORDER, words, one, {later.number: right}, theirs=[other])
                 elif one.name in ("mul", "div") and later.name == "matmul":  # which may stand on either side
                     words = f"{described(one)}, expected {described(other)}"
                     yield Proposal(Kind.CALL_ARGUMENT, words, one, {later.number: right}, theirs=[other])
+
+
+def same_shape(pair: PairedCalls, mine: Operation, theirs: Operation) -> bool:
+    """Whether two calls gave arrays of one shape, but for axes of size 1."""
+    sides = (mine, pair.ours), (theirs, pair.theirs)
+    return len({plain(side.values[one.outputs[0]].shape) if one.outputs else None for one, side in sides}) == 1
 
 
 def inserted(pair: PairedCalls, several: bool = False) -> Iterator[Proposal]:
@@ -362,7 +396,7 @@ def at_the_end(pair: PairedCalls) -> Iterator[Proposal]:
             ]
             if len(others) == 1:
                 words = f"{steps_lacking(pair, chain)} missing after {title(maker)}"
-                yield Proposal(Kind.CALL_MISSING, words, maker, {}, theirs=chain)
+                yield Proposal(Kind.CALL_MISSING, words, maker, {maker.number: [pair.theirs.values[theirs]]}, theirs=chain)
 
 
 def elsewhere(pair: PairedCalls) -> Iterator[Proposal]:

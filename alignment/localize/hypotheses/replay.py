@@ -23,14 +23,14 @@ from alignment.frameworks.base import Behind, CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
 from alignment.localize.hypotheses.call_words import described, difference, in_full, operand_words, same, title
-from alignment.localize.hypotheses.proposals import Proposal
+from alignment.localize.hypotheses.proposals import ALONG, Proposal
 from alignment.models.forms.axes import Order
 from alignment.strangers import Refused
 
 SECONDS = 15.0  # of the processor, for one module
 MOVED = frozenset({"reshape", "transpose", "expand", "cast"})  # behind one is behind what it is given
 PARTS = 4  # of a split, of which every order is tried
-KEEPING = frozenset({"softmax", "log_softmax", "cumsum", "flip", "roll", "normalize"})  # along whatever axis, the shape stays
+KEEPING = ALONG | {"flip", "roll"}  # along whatever axis, the shape stays
 REDUCING = frozenset({"sum", "mean", "max", "min", "prod", "var", "std", "norm", "logsumexp", "median"})
 SCORES = "scaled_dot_product_attention"
 NUMBERS = ("constant", "by", "from")

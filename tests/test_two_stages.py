@@ -1,0 +1,143 @@
+"""Mistakes of networks in two stages, of which the second takes what the first chooses: in ports of another form.
+
+Each is shown at its line, and the sound port beside it is silent.
+"""
+
+import math
+from pathlib import Path
+
+import paddle
+import pytest
+import torch
+from paddle.nn import functional as PF
+from torch import nn
+from torch.nn import functional as F
+
+from alignment import audit
+
+def rows(count, rng):
+    return (rng.standard_normal((count, 6, 5)).astype("float32"),)
+
+
+class Picks(nn.Module):
+    """Scores of rows, of which the best are taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406, 0.1, 0.3]))
+        self.score, self.size = nn.Linear(5, 4), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = x - self.mean
+        best = F.softmax(self.score(x), -1)[..., 1:].flatten(1).topk(4, dim=1)
+        places = best[1] // 3
+        sizes = torch.gather(self.size(x), 1, places[..., None].expand(-1, -1, 3))
+        return sizes, best[0], best[1] % 3 + 1
+
+
+class OwnPicks(paddle.nn.Layer):
+    def __init__(self, wrong=""):
+        super().__init__()
+        self.score, self.size, self.wrong = paddle.nn.Linear(5, 4), paddle.nn.Linear(5, 3), wrong
+
+    def forward(self, x):
+        x = x - paddle.to_tensor([0.485, 0.456, 0.406, 0.1, 0.3], dtype=x.dtype)
+        score, size = self.score(x), self.size(x)
+        likely = PF.softmax(score[..., 1:]) if self.wrong == "order" else PF.softmax(score)[..., 1:]
+        best, index = likely.flatten(1).topk(4)
+        rows = [size[n][index[n] // 3] for n in range(x.shape[0])]
+        return paddle.stack(rows), best, index % 3 if self.wrong == "label" else index % 3 + 1
+
+
+class Pyramid(nn.Module):
+    """Levels from the coarsest down, each of which gets what the one above it got."""
+
+    def __init__(self):
+        super().__init__()
+        self.lateral = nn.ModuleList(nn.Linear(5, 4) for _ in range(3))
+        self.smooth = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        levels = [x, x[:, ::2], x[:, ::4]]
+        last = self.lateral[2](levels[2])
+        made = [self.smooth[2](last)]
+        for n in (1, 0):
+            here = self.lateral[n](levels[n])
+            last = here + last.repeat_interleave(2, 1)[:, : here.shape[1]]
+            made.insert(0, self.smooth[n](last))
+        return tuple(made)
+
+
+class OwnPyramid(paddle.nn.Layer):
+    def __init__(self, order=(1, 0)):
+        super().__init__()
+        self.lateral = paddle.nn.LayerList([paddle.nn.Linear(5, 4) for _ in range(3)])
+        self.smooth = paddle.nn.LayerList([paddle.nn.Linear(4, 4) for _ in range(3)])
+        self.order = order
+
+    def forward(self, x):
+        levels = [x, x[:, ::2], x[:, ::4]]
+        here = [layer(level) for layer, level in zip(self.lateral, levels)]
+        for n in self.order:
+            here[n] = here[n] + here[n + 1].repeat_interleave(2, 1)[:, : here[n].shape[1]]
+        return tuple(layer(level) for layer, level in zip(self.smooth, here))
+
+
+class Anchors(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.delta = nn.Linear(5, 4)
+
+    def forward(self, x):
+        root = torch.sqrt(torch.tensor([0.5, 1.0, 2.0]))
+        wide, high = 8.0 / root, 8.0 * root
+        cells = (torch.stack([-wide, -high, wide, high], dim=1) / 2).round()
+        return self.delta(x)[:, :, None] * 0.1 + cells
+
+
+class OwnAnchors(paddle.nn.Layer):
+    def __init__(self, wrong=False):
+        super().__init__()
+        self.delta, self.wrong = paddle.nn.Linear(5, 4), wrong
+
+    def forward(self, x):
+        cells = []
+        for ratio in (0.5, 1.0, 2.0):
+            wide, high = 8.0 / math.sqrt(ratio) / 2, 8.0 * math.sqrt(ratio) / 2
+            if self.wrong:
+                wide, high = high, wide
+            cells.append([round(-wide), round(-high), round(wide), round(high)])
+        return self.delta(x).unsqueeze(2) * 0.1 + paddle.to_tensor(cells, dtype=x.dtype)
+
+
+def found(ours, theirs):
+    mistakes = audit(ours, theirs, inputs="tests.test_two_stages:rows").mistakes
+    return [f"{one.source.rpartition(':')[2]}: {one.words}" for one in mistakes]
+
+
+def at(text):
+    """The line of this file that holds a text."""
+    return next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), start=1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text", "words"),
+    [("order", "likely = PF", "before softmax(axis=-1), expected after it"), ("label", "index % 3 if", "+ 1 is missing after %")],
+)
+def test_a_mistake_beside_a_constant_that_is_rounded_otherwise_is_named(wrong, text, words):
+    """The reference holds its mean in float32, the port writes it down: beside the mistake that is no formula of its own."""
+    assert not found(lambda: OwnPicks(), Picks)
+    (line,) = found(lambda: OwnPicks(wrong), Picks)
+    assert line.startswith(f"{at(text)}: ") and words in line
+
+
+def test_levels_that_are_merged_in_another_order_are_named():
+    assert not found(lambda: OwnPyramid(), Pyramid)
+    (line,) = found(lambda: OwnPyramid((0, 1)), Pyramid)
+    assert line.startswith(f"{at('here[n] = ')}: ") and "which the port computes only after it" in line
+
+
+def test_a_table_whose_rows_stand_in_another_order_is_named():
+    assert not found(lambda: OwnAnchors(), Anchors)
+    (line,) = found(lambda: OwnAnchors(True), Anchors)
+    assert line.startswith(f"{at('paddle.to_tensor(cells')}: ") and "stand in another order, expected [2, 1, 0]" in line
