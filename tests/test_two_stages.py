@@ -14,6 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from alignment import audit
+from alignment.frameworks.paddle import within_bounds
+
 
 def rows(count, rng):
     return (rng.standard_normal((count, 6, 5)).astype("float32"),)
@@ -29,6 +31,9 @@ class Picks(nn.Module):
 
     def forward(self, x):
         x = x - self.mean
+        if self.training:
+            sure = (x[..., 0] > 0).to(x)
+            return F.binary_cross_entropy_with_logits(self.score(x)[..., 0], sure, sure + 0.5, reduction="sum") / sure.sum()
         best = F.softmax(self.score(x), -1)[..., 1:].flatten(1).topk(4, dim=1)
         places = best[1] // 3
         sizes = torch.gather(self.size(x), 1, places[..., None].expand(-1, -1, 3))
@@ -42,8 +47,13 @@ class OwnPicks(paddle.nn.Layer):
 
     def forward(self, x):
         x = x - paddle.to_tensor([0.485, 0.456, 0.406, 0.1, 0.3], dtype=x.dtype)
-        score, size = self.score(x), self.size(x)
+        score = self.score(x)
+        if self.training:
+            sure = (x[..., 0] > 0).astype(x.dtype)
+            weight = None if self.wrong == "weight" else sure + 0.5
+            return PF.binary_cross_entropy_with_logits(score[..., 0], sure, weight, reduction="sum") / sure.sum()
         likely = PF.softmax(score[..., 1:]) if self.wrong == "order" else PF.softmax(score)[..., 1:]
+        size = self.size(x)
         best, index = likely.flatten(1).topk(4)
         rows = [size[n][index[n] // 3] for n in range(x.shape[0])]
         return paddle.stack(rows), best, index % 3 if self.wrong == "label" else index % 3 + 1
@@ -77,10 +87,10 @@ class OwnPyramid(paddle.nn.Layer):
 
     def forward(self, x):
         levels = [x, x[:, ::2], x[:, ::4]]
-        here = [layer(level) for layer, level in zip(self.lateral, levels)]
+        here = [layer(level) for layer, level in zip(self.lateral, levels, strict=True)]
         for n in self.order:
             here[n] = here[n] + here[n + 1].repeat_interleave(2, 1)[:, : here[n].shape[1]]
-        return tuple(layer(level) for layer, level in zip(self.smooth, here))
+        return tuple(layer(level) for layer, level in zip(self.smooth, here, strict=True))
 
 
 class Anchors(nn.Module):
@@ -107,7 +117,59 @@ class OwnAnchors(paddle.nn.Layer):
             if self.wrong:
                 wide, high = high, wide
             cells.append([round(-wide), round(-high), round(wide), round(high)])
-        return self.delta(x).unsqueeze(2) * 0.1 + paddle.to_tensor(cells, dtype=x.dtype)
+        return self.delta(x).unsqueeze(2) * 0.1 + paddle.to_tensor(cells, dtype="int64").astype(x.dtype)
+
+
+class Chooses(nn.Module):
+    """Moves points by what it computes, and gives them without a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Linear(5, 5)
+
+    def move(self, shift, x):
+        return torch.cat([shift[..., :2] * 2 + x[..., :2], torch.exp(shift[..., 2:]) * x[..., 2:]], -1)
+
+    def forward(self, x):
+        shift = self.shift(x)
+        moved = self.move(shift.detach(), x.detach())
+        return moved, shift if self.training else None
+
+
+class Chosen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Chooses(), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = x + 1
+        moved, shift = self.first(x)
+        return (self.second(moved), shift) if self.training else self.second(moved)
+
+
+class OwnChooses(paddle.nn.Layer):
+    def __init__(self, wrong):
+        super().__init__()
+        self.shift, self.wrong = paddle.nn.Linear(5, 5), wrong
+
+    def move(self, shift, x):
+        return paddle.concat([shift[..., :2] * 2 + x[..., :2], paddle.exp(shift[..., 2:]) * x[..., 2:]], -1)
+
+    def forward(self, x):
+        shift = self.shift(x)
+        moved = self.move(shift if self.wrong else shift.detach(), x.detach())
+        return moved, shift if self.training else None
+
+
+class OwnChosen(paddle.nn.Layer):
+    def __init__(self, wrong=False):
+        super().__init__()
+        self.first, self.second = OwnChooses(wrong), paddle.nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = x + 1
+        moved, shift = self.first(x)
+        return (self.second(moved), shift) if self.training else self.second(moved)
 
 
 def found(ours, theirs):
@@ -122,7 +184,11 @@ def at(text):
 
 @pytest.mark.parametrize(
     ("wrong", "text", "words"),
-    [("order", "likely = PF", "before softmax(axis=-1), expected after it"), ("label", "index % 3 if", "+ 1 is missing after %")],
+    [
+        ("order", "likely = PF", "before softmax(axis=-1), expected after it"),
+        ("label", "index % 3 if", "+ 1 is missing after %"),
+        ("weight", "return PF.binary_cross", "expected + 0.5 and binary_cross_entropy_with_logits(reduction=sum)"),
+    ],
 )
 def test_a_mistake_beside_a_constant_that_is_rounded_otherwise_is_named(wrong, text, words):
     """The reference holds its mean in float32, the port writes it down: beside the mistake that is no formula of its own."""
@@ -141,3 +207,21 @@ def test_a_table_whose_rows_stand_in_another_order_is_named():
     assert not found(lambda: OwnAnchors(), Anchors)
     (line,) = found(lambda: OwnAnchors(True), Anchors)
     assert line.startswith(f"{at('paddle.to_tensor(cells')}: ") and "stand in another order, expected [2, 1, 0]" in line
+
+
+def test_what_is_to_be_detached_inside_a_module_is_named_at_the_line_that_hands_it_on():
+    """Whatever gradient the second stage gives the moved points ends in the first."""
+    assert not found(lambda: OwnChosen(), Chosen)
+    (line,) = found(lambda: OwnChosen(True), Chosen)
+    assert line.startswith(f"{at('moved = self.move(shift if')}: ") and "detach is missing" in line
+
+
+@pytest.mark.parametrize(
+    "index", [[0, 5], (slice(None), [-4]), (Ellipsis, [4]), ([True, False, True], [3])], ids=["rows", "columns", "last", "mask"]
+)
+def test_an_index_that_lies_outside_is_refused_before_the_kernel_reads_there(index):
+    x, parts = paddle.zeros([3, 3]), index if isinstance(index, tuple) else (index,)
+    given = tuple(paddle.to_tensor(one) if isinstance(one, list) else one for one in parts)
+    with pytest.raises(IndexError, match="out of bounds for axis"):
+        within_bounds(x, given)
+    assert within_bounds(x, (paddle.to_tensor([0, 2]), None, slice(None))) is NotImplemented

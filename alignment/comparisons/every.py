@@ -154,7 +154,7 @@ class EveryMistake:
         with strangers("port") as raised:  # the port may raise anything where it is not mended
             pair = make()
             pair.watch = self.watch
-            pair.mended, pair.known, pair.unmendable = set(self.mended), set(self.known), set(self.unmendable)
+            pair.mended, pair.known, pair.unmendable = set(self.mended), set(self.known), self.unmendable - self._rounded
             if backward:
                 pair.cotangents = random_cotangents(pair)
             for finding in findings(pair):
@@ -168,12 +168,18 @@ class EveryMistake:
             else:
                 self.remarks.append(f"the search ended early: {raised.words}")
             return
-        for path in [path for path in pair.mended if path not in self.mended]:
+        # Where one mode shows rounding alone, another one may show a mistake.
+        for path in [path for path in pair.mended if path not in {*self.mended, *self._rounded}]:
             self._mend(path)
         self.known |= pair.known
         for path in sorted(pair.unmendable - self.unmendable):
             self.unmendable.add(path)
             self.remarks.append(f"{path}: the reference's module cannot take its place, so nothing is said of what surrounds it")
+
+    @property
+    def _rounded(self) -> set[str]:
+        """Modules in which a mode that was looked at shows rounding alone."""
+        return {self.nearest(place) for one in self.found if one.kind is Kind.FLOAT32_CONSTANT for place in one.places}
 
     def _add(self, finding: Finding) -> None:
         same = [one for one in self.found if finding.location in one.places]

@@ -373,6 +373,7 @@ class Paddle(Taped):
             *widened(paddle),
             (paddle._C_ops, "p_norm", exact_p_norm),
             (paddle._C_ops, "grid_sample", sampled),
+            (paddle.Tensor, "__getitem__", within_bounds),
             *exact_norms(paddle),
         ]
 
@@ -515,6 +516,30 @@ def exact_p_norm(
     squares = (x * x).sum(axis, keepdim=keepdim)
     zero = (squares == 0).astype(x.dtype)
     return (squares + zero).sqrt() * (1 - zero)  # no gradient at zero
+
+
+def within_bounds(x: paddle.Tensor, index: Any) -> Any:
+    """Nothing of its own: Paddle's kernel reads any memory where an index lies outside, as of a largest value among NaN.
+
+    Raises:
+        IndexError: one does.
+    """
+    axis, parts = 0, list(index) if isinstance(index, tuple) else [index]
+    for place, part in enumerate(parts):
+        if part is Ellipsis:
+            axis = x.ndim - sum(getattr(one, "ndim", 1) if _is_bool(one) else one is not None for one in parts[place + 1 :])
+        elif _is_bool(part):
+            axis += part.ndim
+        elif part is not None:
+            whole = isinstance(part, paddle.Tensor) and part.size > 0 and axis < x.ndim
+            if whole and not -x.shape[axis] <= int(part.min()) <= int(part.max()) < x.shape[axis]:
+                raise IndexError(f"an index is out of bounds for axis {axis} of size {x.shape[axis]}")
+            axis += 1
+    return NotImplemented
+
+
+def _is_bool(part: Any) -> bool:
+    return isinstance(part, paddle.Tensor) and part.dtype == paddle.bool
 
 
 def sampled(*args: Any, **kwargs: Any) -> paddle.Tensor:

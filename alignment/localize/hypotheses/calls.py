@@ -25,7 +25,15 @@ from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
-from alignment.localize.hypotheses.proposals import Proposal, at_the_end, elsewhere, inserted, proposals, segments
+from alignment.localize.hypotheses.proposals import (
+    Proposal,
+    at_the_end,
+    elsewhere,
+    in_another_order,
+    inserted,
+    proposals,
+    segments,
+)
 from alignment.localize.hypotheses.replay import Rerun, replayed
 from alignment.localize.roles import CAUSAL, Roles, between, reordered, shifted
 from alignment.localize.source import set_by
@@ -130,8 +138,8 @@ class _Search:
 
     def found(self) -> list[Proposal]:
         """The mistakes; a call that lays its numbers out otherwise is one only together with those that then mend the module."""
-        if self.theirs.error:
-            return []
+        if self.theirs.error or (self._before is not None and self._right(self._before)):
+            return []  # with these weights nothing is wrong, as where all is saturated: then any change would be right
         s = self.s
         theirs = lambda: s.pair.reference.traced(s.path, s.call, self.among)  # noqa: E731
         if s.pair.training and (drawn := of_draws(s, self._traced, theirs, self._right)) is not None:
@@ -359,7 +367,8 @@ class _Search:
         part: Proposal | None = None
         if not fixes and (last := next(at_the_end(pair), None)) is not None:
             return last, None
-        for operation in pair.candidates():
+        tables = [one for one in pair.ours.operations if one.file and any(in_another_order(pair, one))]
+        for operation in itertools.chain(tables, (one for one in pair.candidates() if one not in tables)):
             for proposal in (_in_own_shapes(pair, one) for one in proposals(pair, operation)):
                 if self.runs >= RUNS or time.process_time() - self.start > SECONDS:
                     return None, part

@@ -181,7 +181,7 @@ def _from_nothing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         return
     mine = pair.ours.values[one.outputs[0]]
     if one.name not in ("arange", "linspace"):
-        yield from _in_another_order(pair, one, mine)
+        yield from in_another_order(pair, one)
         return
     for other in _waiting(pair):
         right = _arrays(pair, other)
@@ -192,17 +192,17 @@ def _from_nothing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             )
 
 
-def _in_another_order(pair: PairedCalls, one: Operation, mine: np.ndarray) -> Iterator[Proposal]:
+def in_another_order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The rows or the columns of a table that the source gives stand in another order than in one of the reference's."""
-    if mine.ndim != 2 or mine.dtype.kind != "f":
+    mine = pair.ours.values[one.outputs[0]] if one.outputs and not one.inputs else np.empty(0)
+    if mine.ndim != 2 or mine.dtype.kind not in "if":
         return
-    known = {value for value in range(len(pair.theirs.values)) if value not in pair.held}
-    for right in (pair.theirs.values[value] for value in sorted(known)):
-        for axis, what in ((0, "rows"), (1, "columns")):
-            order = _order_along(mine, right, axis) if right.shape == mine.shape else None
-            if order is not None:
-                words = f"the {what} of {title(one)} stand in another order, expected {order}"
-                yield Proposal(Kind.OPERAND, words, one, {one.number: [right]}, [right])
+    known = [n for n, array in enumerate(pair.theirs.values) if array.shape == mine.shape and n not in pair.held]
+    for (axis, what), right in itertools.product(((0, "rows"), (1, "columns")), [pair.theirs.values[n] for n in known]):
+        if right.dtype.kind in "if" and (order := _order_along(mine, right, axis)) is not None:
+            words = f"the {what} of {title(one)} stand in another order, expected {order}"
+            made = [right.astype(mine.dtype)]
+            yield Proposal(Kind.OPERAND, words, one, {one.number: made}, made)
 
 
 def _order_along(mine: np.ndarray, right: np.ndarray, axis: int) -> list[int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from alignment.frameworks.base import Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import NamedArrays, Subject, backward_quantities
 from alignment.localize.calls import aligned
-from alignment.localize.hypotheses.call_words import described
+from alignment.localize.hypotheses.call_words import described, operand_words
 from alignment.localize.hypotheses.proposals import Proposal, of_one_line
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
@@ -29,12 +30,18 @@ def stops(s: Subject) -> list[Proposal]:
     """The call through which a gradient flows in the port alone, or in the reference alone; empty where none explains all."""
     if s.pair.truth is not None or s.pair.draws or s.pair.stored:
         return []
+    return _within(s, s.in_one_form())
+
+
+def _within(s: Subject, among: set[str]) -> list[Proposal]:
+    """The same, where the calls of some modules are one call each; of one that alone explains all, what is inside it is asked."""
     ours, right = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
-    among = s.in_one_form()
     traces = [_traced(side, s, among) for side in (s.pair.port, s.pair.reference)]
     if traces[0] is None or traces[1] is None:
         return []
     start = time.perf_counter()
+    if (found := _as_in_reference(s, among, traces[0], traces[1])) is not None:
+        return found
     for side, trace, given, wanted in (
         (s.pair.port, traces[0], ours, right),
         (s.pair.reference, traces[1], right, ours),
@@ -46,8 +53,41 @@ def stops(s: Subject) -> list[Proposal]:
             numbers = frozenset(other.number for other in (of_one_line(trace.operations, one) if one.name == DETACH else [one]))
             made = backward_quantities(side.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), numbers)))
             if _equal(made, wanted, scale) and not _equal(made, given, scale):
-                return _said(s, one, traces[0], traces[1], side is s.pair.port)
+                inside = one.name.removeprefix("call ")
+                opened = _within(s, among - {inside}) if side is s.pair.port and inside in among else []
+                return opened or _said(s, one, traces[0], traces[1], side is s.pair.port)
     return _at_an_operand(s, among, traces[0], start)
+
+
+def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) -> list[Proposal] | None:
+    """A value that the reference detaches for some of the calls that take it, and the port for none of them."""
+    given, wanted = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
+    scale, pair = max((norm(array) for array in wanted.values() if array is not None), default=0.0), None
+    for stop in (one for one in theirs.operations if one.name == DETACH and one.file):
+        pair = pair or aligned(ours, theirs, s.pair.matching.adapters[s.path].orders)
+        takers = [one for one in theirs.operations if stop.outputs[0] in one.inputs and one.outputs]
+        alike = {value for one in takers for value in pair.held.get(one.outputs[0], ())}
+        held = set(pair.held.get(stop.inputs[0], ()))
+        edges = [(one, place) for one in ours.operations if one.file and alike & set(one.outputs)
+                 for place, value in enumerate(one.inputs) if value in held]  # fmt: skip
+        stopped: Stops = frozenset((one.number, place) for one, place in edges)
+        made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
+        if edges and _equal(made, wanted, scale) and not _equal(made, given, scale):
+            place, what = _shared(edges, len(stop.callers)), operand_words(pair, edges[0][0].inputs[edges[0][1]])
+            words = f"detach is missing: a gradient flows back into {what}, which the reference stops"
+            return [Proposal(Kind.CALL_MISSING, words, edges[0][0], {}, place=place, conclusive=True)]
+    return None
+
+
+def _shared(edges: Sequence[tuple[Operation, int]], outwards: int) -> Operation:
+    """The innermost line that leads to all of some calls, as far outwards as the line where the reference stops the gradient."""
+    chains = [[(one.file, one.line, one.function, one.site), *one.callers] for one, _ in edges]
+    shared = [site for site in chains[0] if all(site in other for other in chains)]
+    first = edges[0][0]
+    if not shared:
+        return first
+    file, line, function, site = next((one for one in shared if len(chains[0]) - 1 - chains[0].index(one) <= outwards), shared[-1])
+    return replace(first, file=file, line=line, function=function, site=site)
 
 
 def _at_an_operand(s: Subject, among: set[str], trace: Trace, start: float) -> list[Proposal]:
