@@ -99,10 +99,13 @@ class Anchors(nn.Module):
         self.delta = nn.Linear(5, 4)
 
     def forward(self, x):
-        root = torch.sqrt(torch.tensor([0.5, 1.0, 2.0]))
-        wide, high = 8.0 / root, 8.0 * root
-        cells = (torch.stack([-wide, -high, wide, high], dim=1) / 2).round()
-        return self.delta(x)[:, :, None] * 0.1 + cells
+        made = []
+        for size in (8.0, 16.0, 32.0):
+            root = torch.sqrt(torch.tensor([0.5, 1.0, 2.0]))
+            wide, high = size / root, size * root
+            cells = (torch.stack([-wide, -high, wide, high], dim=1) / 2).round()
+            made.append(self.delta(x)[:, :, None] * 0.1 + cells)
+        return torch.cat(made, 1)
 
 
 class OwnAnchors(paddle.nn.Layer):
@@ -111,13 +114,16 @@ class OwnAnchors(paddle.nn.Layer):
         self.delta, self.wrong = paddle.nn.Linear(5, 4), wrong
 
     def forward(self, x):
-        cells = []
-        for ratio in (0.5, 1.0, 2.0):
-            wide, high = 8.0 / math.sqrt(ratio) / 2, 8.0 * math.sqrt(ratio) / 2
-            if self.wrong:
-                wide, high = high, wide
-            cells.append([round(-wide), round(-high), round(wide), round(high)])
-        return self.delta(x).unsqueeze(2) * 0.1 + paddle.to_tensor(cells, dtype="int64").astype(x.dtype)
+        made = []
+        for size in (8.0, 16.0, 32.0):
+            cells = []
+            for ratio in (0.5, 1.0, 2.0):
+                wide, high = size / math.sqrt(ratio) / 2, size * math.sqrt(ratio) / 2
+                if self.wrong:
+                    wide, high = high, wide
+                cells.append([round(-wide), round(-high), round(wide), round(high)])
+            made.append(self.delta(x).unsqueeze(2) * 0.1 + paddle.to_tensor(cells, dtype="int64").astype(x.dtype))
+        return paddle.concat(made, 1)
 
 
 class Chooses(nn.Module):

@@ -208,6 +208,8 @@ class _Search:
         for one in pair.candidates(tables=True):
             if one.outputs and all(pair.flat[value] for value in main(one)):
                 continue  # the reference's numbers in another shape
+            if one.name in LAYOUT and not pair.known(one):
+                continue  # a weight of the port's own, of two layers in one
             following = [user for user, _ in roles.below(one.outputs, frozenset(other.name for other in ours.operations))]
             moved = bool(one.outputs) and ours.values[one.outputs[0]].dtype.kind == "f" and pair.in_any_order(one.outputs[0])
             again = pair.other_numbers(one) and any(user.outputs and not pair.diverges(user) for user in following)
@@ -384,6 +386,8 @@ class _Search:
                 better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
                 layout = proposal.kind is Kind.CALL_ARGUMENT and operation.name in LAYOUT
                 self.layouts = self.layouts or layout
+                if operation in tables and self._goes_on(trace, proposal):
+                    return None, proposal  # others of the kind follow, as of each level
                 if better and (proposal.certain or (layout and layouts) or self._goes_on(trace, proposal)):
                     part = proposal
         for proposal in inserted(pair):
