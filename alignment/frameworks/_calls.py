@@ -60,6 +60,7 @@ class Operation:
         file, line, function: where the model's source calls it; ``""`` where no frame is in one.
         site: number of the instruction there, which tells two calls in one line from one call in a loop.
         callers: where the function in which that is was called, and so on, up to the forward of a module.
+        outer: where that forward was called, and so on, up to the forward of the module that is traced.
         call: the same under names of no framework, without its tensors; None for a call of a module.
         layer: the framework's own layer that calls the function; None where the model's source does.
     """
@@ -76,6 +77,7 @@ class Operation:
     function: str = ""
     site: int = 0
     callers: tuple[Called, ...] = ()
+    outer: tuple[Called, ...] = ()
     call: Named | None = None
     layer: Any = field(default=None, compare=False, repr=False)
 
@@ -193,7 +195,8 @@ class Recorder:
         operation = Operation(number, "", name, [self._note(tensor) for tensor in given if self._is_input(tensor)], [])
         (innermost, *callers), operation.layer = self._called()
         operation.file, operation.line, operation.function, operation.site = innermost
-        operation.callers = tuple(callers)
+        inside = next((n for n, one in enumerate([innermost, *callers]) if one[2] == self.framework.computing), len(callers))
+        operation.callers, operation.outer = tuple(callers[:inside]), tuple(callers[inside:])
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
             call = named(name, names, defaults, args, kwargs, self._plain)
@@ -316,8 +319,8 @@ class Recorder:
     def _called(self) -> tuple[list[Called], Module | None]:
         """The innermost frame in a model's source, none beyond the call that began the trace; and the framework's layer inside.
 
-        Behind it stand the frames that called it, up to a module's forward. Where there is none, the class of a model's source
-        whose forward is the framework's.
+        Behind it stand the frames that called it. Where there is none, the class of a model's source whose forward is the
+        framework's.
         """
         frame, layer, derived = sys._getframe(1), None, None
         while frame is not None:
@@ -335,15 +338,13 @@ class Recorder:
         return ([derived], layer) if derived else ([("", 0, "", 0)], None)
 
     def _outwards(self, frame: FrameType | None) -> Iterator[Called]:
-        """A frame in a model's source and those that called it, up to a module's forward."""
+        """A frame in a model's source and those that called it."""
         while frame is not None:
             file, name = frame.f_code.co_filename, frame.f_code.co_name
             if name == "traced" and file.startswith(OWN_FOLDER):
                 return
             if not self._of_framework(file) and not file.startswith((OWN_FOLDER, "<")):
                 yield file, frame.f_lineno, name, frame.f_lasti
-                if name == self.framework.computing:
-                    return
             frame = frame.f_back
 
     def _of_framework(self, file: str) -> bool:

@@ -7,6 +7,7 @@ backward, the reference's own gradient of its output), and is to blame where it 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.watch import Watch
 from alignment.models.counterparts import Matching
+from alignment.models.forms import CallAdapter
 from alignment.models.links import plain
 from alignment.models.mending import is_part, mend
 from alignment.models.tracing import Answer, Network, apart, carrying, held_otherwise, is_mask
@@ -38,6 +40,7 @@ from alignment.strangers import strangers
 
 GRADIENT_OF = "gradient of "
 NamedArrays = dict[str, "np.ndarray | None"]
+Shapes = list[tuple[tuple[int, ...], bool]]
 MOST_DRAWS = 4  # of one-ulp changes, where a difference may be rounding
 OVERSIZED = 1.5  # so many times the reference's numbers are too many: a stride that is forgotten gives twice or four times as many
 
@@ -119,8 +122,6 @@ class Pair:
     watch: Watch = field(default_factory=Watch)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
-    _refused: set[str] = field(default_factory=set)
-    _called_so: dict[str, list] | None = None
     _needed: dict[str, list[bool]] | None = None
 
     def __post_init__(self) -> None:
@@ -182,7 +183,7 @@ class Pair:
         paths = self.matching.paths
         if path in paths and self.stored and carrying(self.port, self.reference, path) is not None:
             return False  # a dump holds no answer of a part of a module
-        if path in self._refused:
+        if self.matching.adapters[path].refused:
             return False
         return path not in paths or (not self._holds_more(path) and self.port.takes(path, self.calls[key]))
 
@@ -190,12 +191,25 @@ class Pair:
         """Whether the port runs as a whole and never calls a module as the reference did: what that raises is no mistake."""
         if not path:
             return False
-        if self._called_so is None:
-            root = self.calls.get("", Call(self.args, {}))
-            self._called_so = {}
-            for key, one in self.port.given_inside("", root, self.port.modules).items():
-                self._called_so.setdefault(key.partition("#")[0], []).append(_shapes(one.args, one.kwargs))
-        return bool(self._called_so) and _shapes(*self.port.given(path, call)) not in self._called_so.get(path, [])
+        return bool(self._own_shapes) and _shapes(*self.port.given(path, call)) not in self._own_shapes.get(path, [])
+
+    def _calls_otherwise(self, path: str, call: Call) -> bool:
+        """Whether the port always gives a module another number of arrays: those of a call may come to other arguments of it.
+
+        Not where a form is known, by which arrays and arguments are told apart.
+        """
+        if not path or type(self.port.adapter(path, call)) is not CallAdapter:
+            return False
+        counts = {len(shapes) for shapes in self._own_shapes.get(path, [])}
+        return bool(counts) and len(_shapes(*self.port.given(path, call))) not in counts
+
+    @functools.cached_property
+    def _own_shapes(self) -> dict[str, list[Shapes]]:
+        """By module, of the arrays of each of its calls in a pass through the port; empty where that raises."""
+        root, found = self.calls.get("", Call(self.args, {})), dict[str, list[Shapes]]()
+        for key, one in self.port.given_inside("", root, self.port.modules).items():
+            found.setdefault(key.partition("#")[0], []).append(_shapes(one.args, one.kwargs))
+        return found
 
     def _holds_more(self, path: str) -> bool:
         """Whether the port's module holds counterparts of modules outside of the reference's (it has tensors of both)."""
@@ -213,11 +227,19 @@ class Pair:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
         if path in self.mended:
             return True
-        if self.stored or self.matching.adapters[path].fixed or not mend(self.port, self.reference, path):
+        if self.stored or self.matching.adapters[path].fixed:
+            return False
+        mine, its = self._own_call(path), self.calls.get(path)
+        if not mend(self.port, self.reference, path, calls=None if mine is None or its is None else (mine, its)):
             return False
         self.mended.add(path)
         self.forget()
         return True
+
+    def _own_call(self, path: str) -> Call | None:
+        """A module's first call in a pass through the port; None where it is not called, or the port does not run to its end."""
+        root = self.calls.get("", Call(self.args, {}))
+        return self.port.given_inside("", root, [path]).get(path) if path else None
 
     def with_mended(self, key: str, phase: str, paths: Iterable[str], whole: bool = False) -> Blame | None:
         """How a call answers with modules inside it put right for this once; None where one of them cannot be."""
@@ -243,7 +265,6 @@ class Pair:
     def look_again(self, path: str) -> None:
         """Forget what is known of a module's calls, and of every module that was to blame."""
         self.blames = {key: blame for key, blame in self.blames.items() if not blame.guilty and key[0].partition("#")[0] != path}
-        self._refused.discard(path)
 
     def limits(self) -> dict[str, int]:
         """By module: how many numbers one call of the port's may give, a multiple of what the reference's gives in all its calls.
@@ -273,7 +294,7 @@ class Pair:
         if not (ours.held and theirs.held):
             return Blame(False)
         if ours.error and self._refuses(path, call):
-            self._refused.add(path)
+            self.matching.adapters.mark(path, refused=True)
             return Blame(False)
         if ours.error:
             return Blame(True, "output", float("inf"), f"the port raised {ours.error}", ours, theirs)
@@ -286,6 +307,9 @@ class Pair:
             answer.outputs = answer.outputs[: self._given_by_port(path, call)]
         drawn = [noisy, *(draw.answer(path, call, cotangents) for draw in self.draws)]
         blame = self._judged(key, phase, Blame(False, ours=ours, theirs=theirs, right=expected), drawn)
+        if blame.guilty and not self.stored and self._calls_otherwise(path, call):
+            self.matching.adapters.mark(path, refused=True)
+            return Blame(False)
         jumps = not blame.guilty and tolerance.MOST_TRAJECTORY < blame.own < float("inf")
         if jumps and self.truth is None and not self.stored and not self.draws:
             first, again = (self._judged_beside(key, phase, draw).every for draw in (1, 2))
@@ -508,7 +532,7 @@ def other_weights(array: np.ndarray) -> np.ndarray:
     return 1.5 * array + 0.25 if array.dtype.kind == "f" else array
 
 
-def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> list[tuple[tuple[int, ...], bool]]:
+def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> Shapes:
     """Of each array, and whether it is of floating numbers: one side's mask may hold numbers, the other's truth values."""
     return [(array.shape, array.dtype.kind == "f") for array in leaves((args, kwargs), np.ndarray)]
 

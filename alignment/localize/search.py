@@ -31,7 +31,7 @@ from alignment.localize.hypotheses.stopped import stops
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
 from alignment.models.counterparts import Unmatched
-from alignment.models.forms import learned
+from alignment.models.forms import CallAdapter, learned
 from alignment.models.forms.axes import same_numbers
 from alignment.models.tracing import Cotangents, Network, training_mode
 from alignment.strangers import strangers
@@ -179,12 +179,21 @@ def _learn(pair: Pair, key: str, inside: str) -> None:
     for name, child in unlike.items():
         if name in calls and (found := learned(calls[name], pair.calls[child])) is not None:
             before, alike = pair.blame(child, "forward") if pair.takes(child) else None, adapters[name]
-            adapters.learn(name, found)
-            pair.look_again(name)
-            after = pair.blame(child, "forward")
+            after = _blamed_as(pair, child, found)
             if not pair.takes(child) or (after.guilty and before is not None and after.own >= before.own):
-                adapters.learn(name, alike)
-                pair.look_again(name)
+                _blamed_as(pair, child, alike)
+            elif after.guilty:  # it may be right, and be given a wrong one of several arrays
+                others = found.with_others(leaves((pair.calls[child].args, pair.calls[child].kwargs), np.ndarray))
+                if all(_blamed_as(pair, child, other).guilty for other in others):
+                    _blamed_as(pair, child, found)
+
+
+def _blamed_as(pair: Pair, key: str, form: CallAdapter) -> Blame:
+    """Whether a module is to blame where this is how the port calls it, from now on."""
+    path = key.partition("#")[0]
+    pair.matching.adapters.learn(path, form)
+    pair.look_again(path)
+    return pair.blame(key, "forward")
 
 
 def _in_form(pair: Pair, key: str, phase: str) -> Iterator[Finding]:

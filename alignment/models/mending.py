@@ -13,27 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves, mapped
+from alignment.frameworks.base import Call, Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves, mapped
 from alignment.models.carried import alone, put_below, stock_of
 from alignment.models.derived import pulled
 from alignment.models.forms import CallAdapter, told_back
+from alignment.models.forms.adapter import Owned
+from alignment.models.forms.axes import structure
 from alignment.models.tracing import Network, Unfit, apart, carrying
-from alignment.strangers import strangers
+from alignment.strangers import Refused, strangers
 from mobilenetv3_common.weights import Entry
 
 Held = dict[str, tuple[Entry, Tensor]]
 
 
-def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bool:
+def mend(port: Network, reference: Network, path: str, thaw: bool = False, calls: tuple[Call, Call] | None = None) -> bool:
     """From now on a module of the port computes what the reference's computes, forward and backward.
 
     Args:
         port, reference: in the same precision; the reference is copied and stays as it is.
         path: of the module, in the reference.
         thaw: make its parameters trainable where they are in the reference; without, what is frozen in the port stays so.
+        calls: of the port's module, as its caller makes it, and of the reference's.
 
     Returns:
-        Whether the port has such a module, and its framework can do so.
+        Whether the port has such a module, its framework can do so, and the caller gets what it goes on with.
     """
     if path not in port.modules or path not in reference.modules:
         return False
@@ -63,11 +66,28 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     parts = [[*names.values()] for names in packed.values()]
     shared = {name: (mine[name], its[name]) for name in both}
     stock = stock_of(ours, module) if reference.adapters[path].bare and carrying(port, reference, path) is port else None
+    if calls is not None and not _stands_in((ours, module), (theirs, right), learned, calls):
+        return False
     if not ours.supply(module, _supplied((ours, module), (theirs, right), shared, parts, learned)):
         return False
     if stock is not None:
         put_below(ours, module, stock)
     return True
+
+
+def _stands_in(port: Owned, reference: Owned, learned: CallAdapter, calls: tuple[Call, Call]) -> bool:
+    """Whether the reference's module takes a call of the port's, and returns the structure that the port's caller goes on with.
+
+    A form that the layers themselves tell is sure of both.
+    """
+    mine, its = calls
+    if told_back(port, reference, mine.args, mine.kwargs) is not None:
+        return True
+    try:
+        learned.given(mine.args, mine.kwargs)
+        return structure(learned.returned(its.output)) == structure(mine.output)
+    except Refused:  # it was learned from another call
+        return False
 
 
 def _supplied(
@@ -99,7 +119,7 @@ def _supplied(
 
     def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
         back = adapter(args, kwargs)
-        output = _answered(reference, back.given(args, kwargs), marks)
+        output = _answered(reference, back, (args, kwargs), marks)
         for mine, its in shared.values():
             if mine[0].role == "buffer":
                 _copy(theirs, its, ours, mine)
@@ -122,13 +142,17 @@ def _supplied(
     return Supplied(forward, backward, tuple(shared[parts[0]][0][1] for parts in packed))
 
 
-def _answered(reference: tuple[Framework, Module], given: tuple[tuple, dict[str, Any]], marks: list[bool]) -> Any:
+def _answered(reference: Owned, back: CallAdapter, call: tuple[tuple, dict[str, Any]], marks: list[bool]) -> Any:
     """What the reference's module gives, with zeros and ones as truth values where it takes nothing else; ``marks`` keeps that.
 
     Raises:
         Unfit: it does not take what it is given.
     """
     theirs, right = reference
+    try:
+        given = back.given(*call)
+    except Refused as error:  # a form that was learned from another call
+        raise Unfit(str(error)) from error
     for as_truth in marks or (False, True):
         with strangers("reference") as raised:
             output = theirs.call(right, *_marked(given, as_truth), {"": right}).calls[""].output

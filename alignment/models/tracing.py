@@ -34,7 +34,7 @@ from alignment.models.observe import MaskDraws
 from alignment.models.unsaved import constants_in, known_tensors
 from alignment.models.weights import renamed
 from alignment.project import Side
-from alignment.strangers import strangers
+from alignment.strangers import Refused, strangers
 from mobilenetv3_common.weights import Entry, State
 
 Cotangents = Sequence["np.ndarray | None"]
@@ -387,10 +387,10 @@ class Network:
         module = self.modules[path]
         if not self.framework.has_forward(module):
             return False
-        args, kwargs = self.given(path, call)
         try:
+            args, kwargs = self.given(path, call)
             inspect.signature(getattr(module, self.framework.computing)).bind(*args, **kwargs)
-        except TypeError:
+        except (Refused, TypeError):
             return False
         except ValueError:  # one that cannot be inspected
             pass

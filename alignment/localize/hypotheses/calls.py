@@ -113,6 +113,9 @@ class _Search:
             self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")
         if raised.error is not None:
             self.theirs = Trace(error=raised.words)
+        for one in self.theirs.operations:
+            if (inside := one.name.removeprefix("call ")) in self.among:
+                one.inputs = adapters[inside].taken(one.inputs)
         self.runs, self.start = 0, time.process_time()
         self.layouts = False  # whether a call was met that only lays its numbers out otherwise
         self.constants: dict[int, CallChange] = {}
@@ -323,7 +326,7 @@ class _Search:
             pair = aligned(ours, self.theirs, self.orders, self.rtol)
             whole, part = self._next(pair, fixes, layouts)
             if whole is not None:
-                return self._needed([*made, whole])
+                return sorted(self._needed([*made, whole]), key=lambda one: one.operation.number)
             if part is None:
                 break
             made.append(part)
@@ -384,6 +387,7 @@ class _Search:
                 if not self._moves(trace) or (trace.error and not pair.ours.error):
                     continue  # nor is one that the rest of the forward cannot take
                 better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
+                better = better or (proposal.certain and part is not None and not part.certain)
                 layout = proposal.kind is Kind.CALL_ARGUMENT and operation.name in LAYOUT
                 self.layouts = self.layouts or layout
                 if operation in tables and self._goes_on(trace, proposal):

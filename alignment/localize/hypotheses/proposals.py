@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from alignment.localize.hypotheses.call_words import (
     steps_lacking,
     title,
 )
+from alignment.localize.roles import LOOKING_UP
 from alignment.models.links import plain
 from alignment.raised import shown
 from alignment.strangers import Refused
@@ -104,7 +105,10 @@ class Proposal:
 
 def proposals(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """What may be wrong with a call of the port whose inputs are right."""
-    for hypotheses in (_attributes, _from_nothing, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing, _order):
+    for hypotheses in (
+        _attributes, _averaged, _from_nothing, _looked_up, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing,
+        _order,
+    ):  # fmt: skip
         yield from hypotheses(pair, one)
 
 
@@ -161,6 +165,20 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right, theirs=[other])
 
 
+def _averaged(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """The same operation on the same values with the same arguments, whose mean counts labels that are ignored, too."""
+    ignored = one.attributes.get("ignore_index")
+    labels = [array for value in one.inputs if (array := pair.ours.values[value]).dtype.kind in "iu"]
+    for other in _waiting(pair) if ignored is not None and len(labels) == 1 and labels[0].size and len(one.outputs) == 1 else ():
+        right, counted = _arrays(pair, other), int((labels[0] != ignored).sum())
+        if _unlike(pair, one, other) == [] and right[0].size == 1 and 0 < counted < labels[0].size:
+            mine, share = pair.ours.values[one.outputs[0]], counted / labels[0].size
+            if equal(mine, right[0] * share):
+                words = f"is over all {labels[0].size} labels, expected over the {counted} that are not ignored"
+                words = f"the mean of {title(one)} {words}"
+                yield Proposal(Kind.OTHER_FUNCTION, words, one, {one.number: right}, right, True, theirs=[other])
+
+
 def _differs(one: Operation, other: Operation, key: str) -> bool:
     """Whether an argument is another one; the last axis is the last one of any number of axes."""
     if same(one.attributes[key], other.attributes[key]):
@@ -210,6 +228,33 @@ def _order_along(mine: np.ndarray, right: np.ndarray, axis: int) -> list[int] | 
     rows, wanted = np.moveaxis(mine, axis, 0), np.moveaxis(right, axis, 0)
     order = [next((n for n, row in enumerate(rows) if equal(row, one)), -1) for one in wanted]
     return order if sorted(order) == list(range(len(rows))) != order else None
+
+
+def _looked_up(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """Positions that no call has computed, in whose place the reference looks up others in the same table."""
+    if one.inputs or len(one.outputs) != 1 or pair.ours.values[one.outputs[0]].dtype.kind not in "iu":
+        return
+    for user in (user for user in pair.ours.operations if user.name in LOOKING_UP and one.outputs[0] in user.inputs):
+        for other in (other for other in _waiting(pair) if other.name in LOOKING_UP):
+            tables = [[v for v in step.inputs if v != step.inputs[LOOKING_UP[step.name]]] for step in (user, other)]
+            index = other.inputs[LOOKING_UP[other.name]]
+            right = pair.theirs.values[index]
+            mine = pair.ours.values[one.outputs[0]]
+            if (
+                right.dtype.kind not in "iu"
+                or right.size != mine.size
+                or not any(pair.agree(*v) for v in zip(*tables, strict=False))
+            ):
+                continue
+            if np.array_equal(mine := mine.reshape(right.shape), right):
+                continue
+            if mine.ndim == 2 and np.array_equal(mine, right.T):
+                words = "the reference's with rows and columns exchanged (a difference of positions taken the other way round)"
+            else:
+                place = tuple(int(n) for n in np.argwhere(mine != right)[0])
+                words = f"not the reference's: at {list(place)} {mine[place]}, expected {right[place]}"
+            words = f"the positions that {title(user)} looks up are {words}"
+            yield Proposal(Kind.OPERAND, words, one, {one.number: [right]}, [right], certain=True)
 
 
 def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -279,7 +324,24 @@ def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             words = f"{title(one)} of {operand_words(pair, mine)}, expected of {operand_words(pair, (before or later)[0])}"
             words += "" if before else ", which the port computes only after it"
             kind = Kind.OPERAND if before else Kind.CALL_ORDER
-            yield Proposal(kind, words, one, {one.number: right}, right, theirs=[other])
+            place = None if not before else _handed_over(one, [pair.own_maker(value) for value in (mine, before[0])])
+            if place is not None:
+                words += f", in {one.function} (line {one.line})"
+            yield Proposal(kind, words, one, {one.number: right}, right, theirs=[other], place=place)
+
+
+def _handed_over(one: Operation, makers: Sequence[Operation | None]) -> Operation | None:
+    """A call at the line that hands its operand over, where both that and the right one are made in the function of that line."""
+    chains = [
+        [*reversed(step.outer), *reversed(step.callers), (step.file, step.line, step.function, step.site)]
+        for step in (one, *makers)
+        if step
+    ]
+    apart = next((frames for frames in zip(*chains, strict=False) if len(set(frames)) > 1), None)
+    if None in makers or apart is None or apart[0] == chains[0][-1] or len({(file, name) for file, _, name, _ in apart}) > 1:
+        return None
+    file, line, function, site = apart[0]
+    return replace(one, file=file, line=line, function=function, site=site)
 
 
 def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -528,7 +590,17 @@ def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: lis
     names = [[step.name for step in side] for side in both]
     if names[0] != names[1] and sorted(names[0]) == sorted(names[1]) and _in_a_row(steps) and _in_a_row(chain):
         return Kind.CALL_ORDER, f"{listed_steps(both[0])} in this order, expected {listed_steps(both[1])}"
+    if len(steps) == len(chain) == 1 and wrong == [] == _unlike(pair, last, chain[0]):
+        return Kind.OTHER_FUNCTION, f"{title(last)} gives other numbers than in the reference, for the same values and arguments"
     if len(steps) == len(chain) == 1 and last.name == chain[0].name and last.attributes == chain[0].attributes:
+        lacking = [
+            pair.held[value][0]
+            for value in chain[0].inputs
+            if value in pair.held and not any(pair.agree(v, value) for v in last.inputs)
+        ]
+        if len(chain[0].inputs) == len(last.inputs) + 1 and len(lacking) == 1 and last.name.startswith("call "):
+            given, also = listed(pair, last.inputs), operand_words(pair, lacking[0])
+            return Kind.OPERAND, f"{title(last)} of {given}, expected also of {also}"
         count = f"{len(last.inputs)} values, which are" if len(last.inputs) > 1 else "a value, which is"
         return Kind.OPERAND, f"{title(last)} of {count} not those of the reference, or in another order"
     if (own := listed_steps(steps)) == listed_steps(chain):

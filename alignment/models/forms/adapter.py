@@ -7,7 +7,7 @@ a network asks the adapter of a module what to give it, and what its outputs and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from alignment.frameworks.base import Call, Framework, Module
 
+Given = TypeVar("Given")
 Order = tuple[int, ...]  # of axes, as ``numpy.transpose`` takes it
 MaybeArrays = Sequence["np.ndarray | None"]
 Owned = tuple[Framework, Module]  # a module and its framework
@@ -31,11 +32,13 @@ class CallAdapter:
         bare: whether the module is compared without the layers that it carries on one side alone (``Network.carried``).
         made_up_for: whether the module differs in form alone: what surrounds it makes up for what it computes otherwise.
         fixed: whether the reference's module cannot take its place, since arrays come to it with their axes in another order.
+        refused: whether the port never calls the module as the reference does, and how it does is not known.
     """
 
     bare: bool = field(default=False, kw_only=True)
     made_up_for: bool = field(default=False, kw_only=True)
     fixed: bool = field(default=False, kw_only=True)
+    refused: bool = field(default=False, kw_only=True)
 
     @property
     def orders(self) -> tuple[Order, ...]:
@@ -69,6 +72,14 @@ class CallAdapter:
     def unused(self, arrays: Sequence[np.ndarray]) -> set[int]:
         """Which of the other side's arguments the module is not given, since it makes them itself: a mask, positions."""
         return set()
+
+    def taken(self, given: Sequence[Given]) -> list[Given]:
+        """Of what stands for the arrays of the other side's call, what the module is given."""
+        return list(given)
+
+    def with_others(self, arrays: Sequence[np.ndarray]) -> Iterator[CallAdapter]:
+        """The same with one of the other side's arrays that are unused in the place of one like it, which may be a wrong one."""
+        return iter(())
 
     def back(self) -> CallAdapter | None:
         """The other side's module called as this one is; None where that cannot be."""

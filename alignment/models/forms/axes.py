@@ -16,7 +16,8 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, leaves, mapped
-from alignment.models.forms.adapter import CallAdapter, MaybeArrays, Order, form
+from alignment.models.forms.adapter import CallAdapter, Given, MaybeArrays, Order, form
+from alignment.strangers import Refused
 
 MOST_AXES = 5
 MOSTLY = 0.75  # of a mask's values
@@ -37,7 +38,13 @@ class Slot:
     negated: bool = False
 
     def filled(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """The array, of those of the other side."""
+        """The array, of those of the other side.
+
+        Raises:
+            Refused: there is none with these axes.
+        """
+        if self.number >= len(arrays) or arrays[self.number].ndim != len(self.order):
+            raise Refused(f"no array of {len(self.order)} axes is given in place {self.number + 1}")
         array = arrays[self.number].transpose(self.order)
         return ~array if self.negated else array
 
@@ -102,6 +109,17 @@ class Rearranged(CallAdapter):
     def unused(self, arrays: Sequence[np.ndarray]) -> set[int]:
         return set(range(len(arrays))) - {slot.number for slot in leaves(self.arguments, Slot)}
 
+    def taken(self, given: Sequence[Given]) -> list[Given]:
+        numbers = [slot.number for slot in leaves(self.arguments, Slot)]
+        return [given[number] for number in numbers] if max(numbers, default=0) < len(given) else list(given)
+
+    def with_others(self, arrays: Sequence[np.ndarray]) -> Iterator[CallAdapter]:
+        unused, slots = sorted(self.unused(arrays)), leaves(self.arguments, Slot)
+        for place, slot in enumerate(slots):
+            for number in (n for n in unused if arrays[n].shape == arrays[slot.number].shape):
+                given = [*slots[:place], replace(slot, number=number), *slots[place + 1 :]]
+                yield replace(self, arguments=_with(self.arguments, given, Slot), reverse=None)
+
     def back(self) -> CallAdapter | None:
         return self.reverse
 
@@ -120,7 +138,7 @@ class Rearranged(CallAdapter):
         alike = len(gives) >= len(wants) and all(
             slot == Slot(n, tuple(range(len(slot.order)))) for found in (slots, outputs) for n, slot in enumerate(found)
         )
-        if alike and _form(ours) == _form(theirs):
+        if alike and structure(ours) == structure(theirs):
             return None
         back, of_port = _inverted(slots, len(others)), _inverted(outputs, len(gives))
         reverse = None
@@ -147,8 +165,12 @@ def same_numbers(array: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _slots(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[Slot] | None:
-    """Which of the other side's arrays each is; by its numbers, else by place and shape. None where one is none of them."""
+    """Which of the other side's arrays each is; by its numbers, else by place and shape. None where one is none of them.
+
+    None also where another array, which is none of these, has the shape, too.
+    """
     found: list[Slot] = []
+    guessed: list[np.ndarray] = []
     for number, array in enumerate(arrays):
         free = [n for n in range(len(others)) if n not in {slot.number for slot in found}]
         candidates = sorted([*free, *(n for n in range(len(others)) if n not in free)], key=lambda n: (n not in free, n != number))
@@ -158,10 +180,12 @@ def _slots(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[S
         slot = slot or next((Slot(n, order, True) for n in candidates for order in _negated(array, others[n])), None)
         if slot is None and number < len(others):
             slot = _by_shape(array, others[number], number)
+            guessed.append(array)
         if slot is None:
             return None
         found.append(slot)
-    return found
+    left = [other for number, other in enumerate(others) if number not in {slot.number for slot in found}]
+    return None if any(_by_shape(array, other, 0) for array in guessed for other in left) else found
 
 
 def _negated(array: np.ndarray, other: np.ndarray) -> Iterator[Order]:
@@ -212,10 +236,10 @@ def _inverse(order: Order) -> Order:
     return tuple(int(axis) for axis in np.argsort(order))
 
 
-def _with(call: Any, slots: Sequence[Slot]) -> Any:
+def _with(call: Any, slots: Sequence[Slot], kind: type = np.ndarray) -> Any:
     """A call with slots in the place of its arrays, in order."""
     given = iter(slots)
-    return mapped(call, np.ndarray, lambda _: next(given))
+    return mapped(call, kind, lambda _: next(given))
 
 
 def _filled(template: Any, arrays: Sequence[np.ndarray]) -> Any:
@@ -227,12 +251,12 @@ def _numbers(call: Any) -> set[Any]:
     return {value for value in leaves(call, (int, float)) if not isinstance(value, bool)}
 
 
-def _form(call: Any) -> Any:
-    """The structure of a call: its containers and names, without the arrays."""
+def structure(call: Any) -> Any:
+    """The structure of a call, or of what it returned: containers and names, without the arrays."""
     if isinstance(call, np.ndarray):
         return "array"
     if isinstance(call, dict):
-        return {key: _form(value) for key, value in call.items()}
+        return {key: structure(value) for key, value in call.items()}
     if isinstance(call, tuple | list):
-        return [_form(value) for value in call]
+        return [structure(value) for value in call]
     return type(call).__name__

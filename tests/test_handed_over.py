@@ -1,0 +1,224 @@
+"""A value that a caller hands over is looked for where it is chosen or made, not where it is used; what the engine itself puts
+into a port is no mistake of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from alignment.cli import main
+from alignment.frameworks import framework
+from alignment.frameworks.base import Call
+from alignment.models.forms.axes import Rearranged
+from alignment.models.mending import mend
+from alignment.models.tracing import Network
+from alignment.project import import_file
+from alignment.strangers import Refused
+
+THEIRS = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.q, self.v, self.first = nn.Linear(6, 6), nn.Linear(6, 6), first
+        if first:
+            self.table = nn.Embedding(9, 1)
+
+    def forward(self, x, mask=None, bias=None):
+        n = x.shape[1]
+        if bias is None:
+            place = torch.arange(n)
+            bias = self.table(place[None, :] - place[:, None] + 4).squeeze(-1) + mask
+        scores = self.q(x) @ x.transpose(1, 2) + bias
+        return torch.softmax(scores, -1) @ self.v(x), bias
+
+
+class Block(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.attention = Attention(first)
+
+    def forward(self, x, mask, bias):
+        y, bias = self.attention(x, mask=mask, bias=bias)
+        return x + y, bias
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(True), Block(False), Block(False)])
+
+    def forward(self, x):
+        mask, bias = torch.full((x.shape[1], x.shape[1]), -1e9).triu(1).to(x.dtype), None
+        for block in self.blocks:
+            x, bias = block(x, mask, bias)
+        return x
+"""
+OURS = """
+import numpy as np
+import paddle
+from paddle import nn
+
+
+class Attention(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.q, self.v = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x, bias):
+        scores = paddle.matmul(self.q(x), x, transpose_y=True) + bias
+        return paddle.matmul(nn.functional.softmax(scores, -1), self.v(x))
+
+
+class Residual(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.fn = Attention()
+
+    def forward(self, x, *args):
+        return x + self.fn(x, *args)
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.table = self.create_parameter([9, 1])
+        self.layers = nn.LayerList([Residual() for _ in range(3)])
+
+    def bias(self, n):
+        place = np.arange(n)[None, :] - np.arange(n)[:, None] + 4
+        rows = paddle.gather(self.table, paddle.to_tensor(place.reshape(-1)), axis=0)
+        return rows.reshape([n, n])
+
+    def forward(self, x):
+        n = x.shape[1]
+        mask = paddle.triu(paddle.full([n, n], -1e9, dtype=x.dtype), diagonal=1)
+        bias = self.bias(n) + mask
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x
+"""
+LOOP = "        for layer in self.layers:\n            x = layer(x, bias)"
+MISTAKES = {
+    "the wrong one of two": (LOOP, LOOP.replace("layer in self.layers", "i, layer in enumerate(self.layers)").replace(
+        "(x, bias)", "(x, mask if i == 1 else bias)"), "x = layer(", "expected of + in line"),
+    "a wrong one": ("np.arange(n)[None, :] - np.arange(n)[:, None]", "np.arange(n)[:, None] - np.arange(n)[None, :]",
+        "paddle.gather(", "looks up are the reference's with rows and columns exchanged"),
+    "other places": ("[:, None] + 4", "[:, None] + 3", "paddle.gather(", "looks up are not the reference's: at [0, 0] 3, "),
+}  # fmt: skip
+
+
+@pytest.fixture
+def audited(tmp_path, capsys):
+    """A function that audits a port with this source: its mistakes, and what was printed."""
+
+    def run(source, theirs=THEIRS):
+        for name, text in (("ours", source), ("theirs", theirs)):
+            (tmp_path / f"{name}.py").write_text(text)
+        sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--eval-only"]
+        main(["audit", *sides, "--input", "2x5x6", "--report", str(tmp_path / "report")])
+        return json.loads((tmp_path / "report/alignment.json").read_text())["localization"]["every"], capsys.readouterr().out
+
+    return run
+
+
+def test_a_port_whose_layers_share_what_they_are_given_is_right(audited):
+    found, out = audited(OURS)
+    assert not found and "PASS: no mistake found" in out, out
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_what_is_handed_over_is_followed_to_where_it_is_made(case, audited):
+    before, after, line, words = MISTAKES[case]
+    assert before in OURS
+    source = OURS.replace(before, after)
+    found, out = audited(source)
+    number = next(n for n, text in enumerate(source.splitlines(), start=1) if line in text)
+    assert len(found) == 1 and words in found[0]["hint"], out
+    assert found[0]["source"].endswith(f"ours.py:{number}"), out
+
+
+LACKING = """
+{imports}
+
+
+class Inner(nn.{module}):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 6)
+
+    def forward(self, x, memory, gate=None):
+        y = self.a(x) * memory
+        return y if gate is None else y * gate
+
+
+class Net(nn.{module}):
+    def __init__(self):
+        super().__init__()
+        self.b, self.inner = nn.Linear(6, 6), Inner()
+
+    def forward(self, x):
+        gate = nn.functional.relu(x)
+        return self.inner(x, self.b(x){given})
+"""
+TORCH = {"imports": "from torch import nn", "module": "Module"}
+PADDLE = {"imports": "from paddle import nn", "module": "Layer"}
+
+
+@pytest.mark.parametrize("given", ["", ", gate"])
+def test_an_input_that_a_layer_is_not_given_is_named(given, audited):
+    found, out = audited(LACKING.format(**PADDLE, given=given), LACKING.format(**TORCH, given=", gate"))
+    hints = [one["hint"] for one in found]
+    assert len(hints) == (not given) and all("inner of the input, b in line" in one for one in hints), out
+    assert all("expected also of relu in line" in one for one in hints), out
+
+
+AVERAGED = """
+{imports}
+
+
+class Net(nn.{module}):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 5)
+
+    def forward(self, x, labels):
+        return nn.functional.cross_entropy(self.a(x), labels, ignore_index={ignored})
+"""
+
+
+@pytest.mark.parametrize("ignored", [-100, 4])
+def test_a_mean_over_labels_that_are_ignored_is_named(ignored, tmp_path, capsys):
+    """The axis -1 of two is the axis 1."""
+    labels = np.array([0, 1, ignored, 2, ignored, 3])
+    np.savez(tmp_path / "inputs.npz", x=np.random.default_rng(0).standard_normal((6, 6)).astype(np.float32), labels=labels)
+    for name, side in (("ours", PADDLE), ("theirs", TORCH)):
+        (tmp_path / f"{name}.py").write_text(AVERAGED.format(**side, ignored=ignored))
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--eval-only"]
+    status = main(["audit", *sides, "--input", f"{tmp_path}/inputs.npz", "--report", str(tmp_path / "report")])
+    out = capsys.readouterr().out
+    assert status == (ignored < 0) and "expected cross_entropy(axis=1)" not in out, out
+    assert ("the mean of cross_entropy is over all" in out) is (ignored < 0), out
+
+
+def test_a_form_that_does_not_fit_a_call_is_refused():
+    x, mask = np.ones((2, 3, 4)), np.ones((3, 3))
+    form = Rearranged.learned(Call((mask, x), {}, x), Call((x, mask), {}, x))
+    with pytest.raises(Refused):
+        form.given((x, np.ones((1, 3, 3))), {})
+
+
+@pytest.mark.parametrize("returned", ["x + y", "x + y, bias"])
+def test_a_module_that_returns_something_else_takes_no_place(returned, tmp_path):
+    """Its caller would go on with a pair, as it never does."""
+    for name, text in (("ours", THEIRS.replace("return x + y, bias", f"return {returned}")), ("theirs", THEIRS)):
+        (tmp_path / f"{name}.py").write_text(text)
+    nets = [import_file(tmp_path / f"{name}.py").Net() for name in ("ours", "theirs")]
+    sides = [Network(framework("torch"), net, paths) for net, paths in zip(nets, ({"blocks.0": "blocks.0"}, None), strict=True)]
+    x, mask = np.ones((2, 5, 6), np.float32), np.zeros((5, 5), np.float32)
+    blocks = [side.modules["blocks.0"] for side in sides]
+    calls = [side.framework.call(one, (x, mask, None), {}, {"": one}).calls[""] for side, one in zip(sides, blocks, strict=True)]
+    assert mend(*sides, "blocks.0", calls=tuple(calls)) is ("bias" in returned)
