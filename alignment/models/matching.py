@@ -35,7 +35,7 @@ from alignment.models.links import Forms, Link, covered, forms_of, plain, same_k
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.passes import paired_layers
 from alignment.models.stored import occurring, stored
-from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
+from alignment.models.units import Branches, Unit, Use, lies_turned, units_of, use_of
 from alignment.models.unused import unused
 from alignment.models.values import Live
 from alignment.models.weights import translated
@@ -474,10 +474,11 @@ def _match(
         left = lacking(matching, links, *entries)
     other, found = _by_layers(models, names, sides, used(), links)
     lacks = lacking(other, found, *entries)
-    if lacks:
-        again, more = _by_layers(models, names, sides, used(), links, branches=True)
-        if (fewer := lacking(again, more, *entries)) < lacks:
-            other, found, lacks = again, more, fewer
+    for branches in ("in turn", "together"):
+        if lacks:
+            again, more = _by_layers(models, names, sides, used(), links, branches)
+            if (fewer := lacking(again, more, *entries)) < lacks:
+                other, found, lacks = again, more, fewer
     if lacks and live and _pair_alone(models, live, other, found):
         lacks = lacking(other, found, *entries)
     fewer_left = lacks < left or lacking(matching, links, *entries, shapes=False)
@@ -638,7 +639,7 @@ def _by_path(port: Module, reference: Module, names: Mapping[str, str], sides: S
 
 def _by_layers(
     models: tuple[Module, Module], names: Mapping[str, str], sides: Sides, uses: tuple[Use, Use], links: Sequence[Link],
-    branches: bool = False,
+    branches: Branches = "used",
 ) -> tuple[Matching, list[Link]]:  # fmt: skip
     """Layers paired in the order of use, whatever they lie in, and links between tensors that a side packs or calls otherwise.
 
@@ -648,7 +649,7 @@ def _by_layers(
         sides: frameworks of the two.
         uses: how they use their modules.
         links: between tensors that a person wrote.
-        branches: whether parallel branches are taken in the order of their layers, not in that of use.
+        branches: the order of parallel branches: that of use, or one of their own.
     """
     own, other = (units_of(side, model, use, branches) for side, model, use in zip(sides, models, uses, strict=True))
     known = {unit.path: unit for unit in other}

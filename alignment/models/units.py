@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from alignment.models.links import by_module
 from alignment.models.pairing import Part, part_of
 from mobilenetv3_common.weights import Entry
 
+Branches = Literal["used", "in turn", "together"]  # the order of parallel branches: ``in_branches``
 PROJECTIONS = {"q": 0, "query": 0, "wq": 0, "k": 1, "key": 1, "wk": 1, "kv": 1, "v": 2, "value": 2, "wv": 2}  # in a layer's name
 
 
@@ -130,16 +132,17 @@ class Unit:
         return self if kept == self.entries else replace(self, entries=kept, tensors=tensors, rows=rows)
 
 
-def units_of(framework: Description, model: Module, use: Use, branches: bool = False) -> list[Unit]:
+def units_of(framework: Description, model: Module, use: Use, branches: Branches = "used") -> list[Unit]:
     """What computes by itself or has tensors of its own, in the order of use.
 
     Args:
         framework: of the model.
         model: whose units these are.
         use: how it uses its modules.
-        branches: whether parallel branches stand in an order of their own (``in_branches``), not in that of use.
+        branches: the order of parallel branches: that of use, or one of their own (``in_branches``).
     """
-    rank = {path: number for number, path in enumerate(in_branches(framework, model, use) if branches else use.order)}
+    order = use.order if branches == "used" else in_branches(framework, model, use, together=branches == "together")
+    rank = {path: number for number, path in enumerate(order)}
     own = by_module(framework.entries(model))
     placed: list[tuple[float, Unit]] = []
     modules = framework.modules(model)
@@ -183,10 +186,17 @@ def _used_in(path: str, rank: Mapping[str, int]) -> list[int]:
     return [number for other, number in rank.items() if not path or f"{other}.".startswith(f"{path}.")]
 
 
-def in_branches(framework: Description, model: Module, use: Use) -> list[str]:
+def in_branches(framework: Description, model: Module, use: Use, together: bool = False) -> list[str]:
     """The order of use, but for parallel branches: siblings that are given the same array stand by the layers in them.
 
     Which of them a forward calls first says nothing, as their outputs are added up or concatenated by other calls.
+
+    Args:
+        framework: of the model.
+        model: whose modules these are.
+        use: how it uses them.
+        together: the branches stand one behind another where the first of them is called, and not in their own places in turn: a
+            shortcut may be called first, or last.
     """
     modules = framework.modules(model)
     groups: dict[str, list[list[str]]] = {}
@@ -197,11 +207,17 @@ def in_branches(framework: Description, model: Module, use: Use) -> list[str]:
     order = list(use.order)
     for group in (group for siblings in groups.values() for group in siblings if len(group) > 1):
         inside = [[path for path in order if f"{path}.".startswith(f"{branch}.")] for branch in group]
-        if any(len(part_of(framework, branch, modules[branch]).shapes) == 0 for branch in group):
+        parts = {branch: part_of(framework, branch, modules[branch]) for branch in group}
+        if any(len(part.shapes) == 0 for part in parts.values()):
             continue  # an activation in front of a branch is none
-        ranked = sorted(zip(group, inside, strict=True), key=lambda one: part_of(framework, one[0], modules[one[0]]).forms)
-        taken = iter([path for _, paths in ranked for path in paths])
+        ranked = sorted(zip(group, inside, strict=True), key=lambda one: (parts[one[0]].forms, parts[one[0]].shapes))
         moved = {path for paths in inside for path in paths}
+        if together:
+            first = next(number for number, path in enumerate(order) if path in moved)
+            behind = [path for path in order[first:] if path not in moved]
+            order = [*order[:first], *(path for _, paths in ranked for path in paths), *behind]
+            continue
+        taken = iter([path for _, paths in ranked for path in paths])
         order = [next(taken) if path in moved else path for path in order]
     return order
 
