@@ -151,7 +151,81 @@ class Net(nn.Layer):
         valid = paddle.arange(x.shape[1])[None, :] < lengths[:, None]
         return self.head(self.encoder(self.embed(x), valid))
 """
-PAIRS = {"twice": (TWICE_REF, TWICE), "masked": (MASKED_REF, MASKED)}
+
+# A layer for each number in the reference, one table of all in the port; the shortcut is called first in one, last in the other.
+GATED_REF = """
+
+class Gated(nn.Module):
+    def __init__(self, inputs, width, outputs, context=False):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(inputs, width), nn.Linear(width, width)
+        self.context = nn.Linear(width, width, bias=False) if context else None
+        self.gate, self.norm = nn.Linear(width, 2 * outputs), nn.LayerNorm(outputs)
+        self.skip = nn.Linear(inputs, outputs)
+
+    def forward(self, x, context=None):
+        kept = self.skip(x)
+        h = self.fc1(x)
+        if context is not None:
+            h = h + self.context(context)
+        return self.norm(F.glu(self.gate(self.fc2(F.elu(h)))) + kept)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.numbers = nn.ModuleList([nn.Linear(1, 8) for _ in range(3)])
+        self.others = nn.ModuleList([nn.Linear(1, 8) for _ in range(2)])
+        self.first, self.second = Gated(24, 8, 8), Gated(16, 8, 4, context=True)
+
+    def forward(self, x, more):
+        x = torch.stack([layer(x[:, i:i + 1]) for i, layer in enumerate(self.numbers)], 1)
+        more = torch.stack([layer(more[:, i:i + 1]) for i, layer in enumerate(self.others)], 1)
+        return self.second(more.flatten(1), self.first(x.flatten(1)))
+"""
+GATED = """
+
+class Table(nn.Layer):
+    def __init__(self, count, width):
+        super().__init__()
+        self.scale = self.create_parameter([count, width], default_initializer=nn.initializer.Uniform(-1.0, 1.0))
+        self.shift = self.create_parameter([count, width], default_initializer=nn.initializer.Uniform(-1.0, 1.0))
+
+    def forward(self, x):
+        return x.unsqueeze(-1) * self.scale + self.shift
+
+
+def dense(inputs, outputs, bias=None):
+    bound = nn.initializer.Uniform(-inputs ** -0.5, inputs ** -0.5)
+    return nn.Linear(inputs, outputs, bound, bound if bias is None else bias)
+
+
+class Gated(nn.Layer):
+    def __init__(self, inputs, width, outputs, context=False):
+        super().__init__()
+        self.inp, self.mid = dense(inputs, width), nn.Sequential(nn.ELU(), dense(width, width))
+        self.ctx = dense(width, width, False) if context else None
+        self.value, self.gate, self.ln = dense(width, outputs), dense(width, outputs), nn.LayerNorm(outputs)
+        self.res = dense(inputs, outputs)
+
+    def forward(self, x, context=None):
+        h = self.inp(x)
+        if context is not None:
+            h = h + self.ctx(context)
+        h = self.mid(h)
+        return self.ln(self.value(h) * F.sigmoid(self.gate(h)) + self.res(x))
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.table, self.more = Table(3, 8), Table(2, 8)
+        self.one, self.two = Gated(24, 8, 8), Gated(16, 8, 4, context=True)
+
+    def forward(self, x, more):
+        return self.two(self.more(more).flatten(1), self.one(self.table(x).flatten(1)))
+"""
+PAIRS = {"gated": (GATED_REF, GATED), "twice": (TWICE_REF, TWICE), "masked": (MASKED_REF, MASKED)}
 CASES = {
     "twice, sound": ((), []),
     "twice, momentum": (("BatchNorm2D(8)", "BatchNorm2D(8, momentum=0.1)"), [("momentum_inverted", "bn1", "")]),
@@ -160,6 +234,12 @@ CASES = {
     "masked, gelu": (
         ("nn.GELU()", "nn.GELU(approximate=True)"),
         [("call_argument", None, "approximate True, expected False")],
+    ),
+    "gated, sound": ((), []),
+    "gated, relu": (("nn.ELU()", "nn.ReLU()"), [(None, None, "expected elu")]),
+    "gated, halves": (
+        ("self.value(h) * F.sigmoid(self.gate(h))", "self.gate(h) * F.sigmoid(self.value(h)) * 2"),
+        [(None, None, "")],
     ),
     "masked, all frames": (("paddle.where(valid.unsqueeze(-1), x, paddle.zeros_like(x))", "x * 1"), [(None, "encoder", "")]),
 }
@@ -175,6 +255,7 @@ def test_what_is_said_of_a_port_in_another_layout(case, tmp_path, capsys):
     (tmp_path / "ours.py").write_text(HEAD.format(framework="paddle") + port)
     rng = np.random.default_rng(0)
     given = {"twice": {"x": rng.standard_normal((4, 3, 9, 6)).astype("float32")}}
+    given["gated"] = {"x": rng.standard_normal((4, 3)).astype("float32"), "more": rng.standard_normal((4, 2)).astype("float32")}
     given["masked"] = {"x": rng.standard_normal((3, 7, 5)).astype("float32"), "lengths": np.array([7, 5, 4])}
     np.savez(tmp_path / "inputs.npz", **given[case.partition(",")[0]])
     sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/inputs.npz")

@@ -166,14 +166,22 @@ def _side_by_side(
 
 
 def is_stack(packed: Sequence[Entry], parts: Sequence[Entry]) -> bool:
-    """Whether one tensor has an axis more than each of several, and as many places on it as these are."""
-    rank = len(packed[0].shape)
-    return len(packed) == 1 and rank > 1 and packed[0].shape[0] == len(parts) and all(len(part.shape) == rank - 1 for part in parts)
+    """Whether one tensor has an axis more than each of several, but for axes of size 1, and as many places on it as these are."""
+    count, *inside = packed[0].shape or (0,)
+    if len(packed) > 1 or not inside or count != len(parts):
+        return False
+    return all(len(part.shape) == len(inside) or _is_place(part, inside) for part in parts)
+
+
+def _is_place(part: Entry, inside: Sequence[int]) -> bool:
+    """Whether a part holds the numbers of one place of a stack in another shape: (outputs, 1) in a row of as many."""
+    return part.shape[:1] > (1,) and plain(part.shape) == plain(inside)
 
 
 def _slice(link: Link, packed: Entry, part: Entry, name: str, number: int) -> Piece:
     inside, turned = packed.shape[1:], link.transposed and len(part.shape) == 2
-    if part.shape != (inside[::-1] if turned else inside) or link.groups != 1 or link.added:
+    fits = part.shape == (inside[::-1] if turned else inside) or (not turned and _is_place(part, inside))
+    if not fits or link.groups != 1 or link.added:
         raise UserError(f"--names: {link.words()}: shapes {part.shape} and {packed.shape} do not fit together")
     return Piece(name, packed.own, part.shape, packed.transposed, packed.role, packed.shape, 1, number, number + 1, turned=turned)
 

@@ -293,7 +293,7 @@ def _stacks(whole: Entry, parts: Sequence[Entry]) -> bool | None:
     if not is_stack([whole], parts) or len(shapes) != 1 or any(part.role != whole.role for part in parts):
         return None
     shape = shapes.pop()
-    if whole.shape[1:] == shape:
+    if whole.shape[1:] == shape or plain(whole.shape[1:]) == plain(shape):
         return False
     return True if len(shape) == 2 and whole.shape[1:] == shape[::-1] else None
 
