@@ -117,6 +117,7 @@ class Kind(str, enum.Enum):
     OPERAND = "operand"
     CALL_MISSING = "call_missing"
     CALL_EXTRA = "call_extra"
+    SETTING = "setting"
 
     # gradients
     FROZEN = "frozen"

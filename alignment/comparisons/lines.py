@@ -74,7 +74,7 @@ def _decided(origins: Origins, own: str, finding: Finding, known_givers: Givers)
     if own not in known_givers.layers:
         return []
     module, ours, theirs = known_givers.layers[own]
-    if not known_givers.framework.children(module) and callers_of(module):
+    if finding.kind is not Kind.SETTING and not known_givers.framework.children(module) and callers_of(module):
         wrong = known_givers.wrong(own)
         if wrong or ours.kind != theirs.kind:
             return origins.of_layer(module, {name: ours.settings[name] for name in wrong if name in ours.settings})

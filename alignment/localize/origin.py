@@ -20,7 +20,7 @@ from alignment.localize.syntax import (
     UNKNOWN,
     SourceTree,
     argument_in,
-    attributes_set,
+    assigned,
     default_of,
     equal,
     parameters_of,
@@ -95,18 +95,18 @@ class Origins:
         if any(isinstance(one, ast.Constant) and _says(one.value, values) for some in given or () for one in plain_leaves(some)):
             return []
         others = [callers_of(one) for one in self.right if type(one) is type(module)]
-        assigned = _assigned(owner)
-        sets = [name for name, held in assigned.items() if any(one.lineno <= place[1] <= (one.end_lineno or 0) for one in held)]
-        names, lines = sets, [place]
+        held_by = assigned(owner)
+        sets = [name for name, held in held_by.items() if any(one.lineno <= place[1] <= (one.end_lineno or 0) for one in held)]
+        names, lines = [name for _, name in calls if name in sets][:1] or sets, [place]
         if not sets:
-            names = [one for one in source.attributes_at(place[1]) if one in assigned]
+            names = [one for one in source.attributes_at(place[1]) if one in held_by]
             handed = source.attributes_at(place[1], given) if given is not None else names
             saying = [one for one in names if one in handed and _says(getattr(module, one, UNKNOWN), values)]
             names = saying or (names if others else [])
-            lines = [(place[0], held.lineno) for name in names for held in assigned[name]] + lines
-        if len(names) != 1 or len(assigned[names[0]]) != 1:
+            lines = [(place[0], held.lineno) for name in names for held in held_by[name]] + lines
+        if len(names) != 1 or len(held_by[names[0]]) != 1:
             return []
-        held = assigned[names[0]][0]
+        held = held_by[names[0]][0]
         conditions = [(one, UNKNOWN) for one in source.conditions(held)]
         return _Climb(callers_of(module), others, lines).climb([(held, getattr(module, names[0], UNKNOWN)), *conditions], -1)
 
@@ -240,13 +240,3 @@ def _says(held: Any, values: Sequence[Any]) -> bool:
     """Whether an attribute is one of some values, or a part of one."""
     parts = [part for one in values for part in (one if isinstance(one, tuple | list) else [one])]
     return isinstance(held, bool | int | float | str) and any(equal(part, held) for part in parts)
-
-
-def _assigned(owner: ast.ClassDef) -> dict[str, list[ast.expr]]:
-    """What a class gives its attributes, in its methods and by itself."""
-    found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(owner):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            for name, held in attributes_set(node, node in owner.body):
-                found.setdefault(name, []).append(held)
-    return found

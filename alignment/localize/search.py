@@ -25,6 +25,8 @@ from alignment.localize.form import goes_on_outside, of_another_form
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import mistakes, parting
+from alignment.localize.hypotheses.choices import CHOICES, Choice
+from alignment.localize.hypotheses.hypothesis import Hypothesis
 from alignment.localize.hypotheses.proposals import Proposal
 from alignment.localize.hypotheses.settings import WRITTEN_OUT
 from alignment.localize.hypotheses.stopped import stops
@@ -34,6 +36,7 @@ from alignment.models.counterparts import Unmatched
 from alignment.models.forms import CallAdapter, learned
 from alignment.models.forms.axes import same_numbers
 from alignment.models.tracing import Cotangents, Network, training_mode
+from alignment.raised import shown
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
@@ -296,6 +299,10 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
     subject = Subject(pair, path, pair.calls[key], phase, blame)
+    if (chosen := next(CHOICES.confirmed(subject), None)) is not None:
+        return _of_choice(
+            subject, Finding(stage, where, chosen.kind, chosen.words, f"{blame.measured}, {_given(pair, blame)}"), chosen
+        )
     wrong = mistakes(subject) if phase == "forward" else stops(subject)
     if blame.ours.error and wrong:
         measured = f"then {blame.ours.place or path} raises {blame.ours.error}, given the reference's own input"
@@ -329,6 +336,17 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None:
         _narrow(found, subject, key)
         found.kind, found.hint = next((one.hint for one in WRITTEN_OUT.confirmed(subject)), (found.kind, found.hint))
+    return found
+
+
+def _of_choice(s: Subject, found: Finding, chosen: Hypothesis) -> Finding:
+    """The same with the line that gives an attribute its value, and both values."""
+    choice: Choice = chosen.about
+    found.source = f"{shown(choice.place[0])}:{choice.place[1]}"
+    kind = type(s.pair.port.modules[s.path]).__name__
+    found.arguments = [
+        Argument(source=found.source, function=kind, name=choice.name, given=True, found=choice.found, expected=choice.expected)
+    ]
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -201,6 +203,29 @@ def plain_leaves(node: ast.AST) -> Iterator[ast.expr]:
         for one in (part for name in parts for part in _listed(getattr(node, name))):
             if not isinstance(node, ast.BinOp) or isinstance(one, ast.List | ast.Tuple | ast.BinOp):  # of numbers it computes
                 yield from plain_leaves(one)
+
+
+def class_trees(kind: type, base: type) -> Iterator[tuple[Path, ast.ClassDef]]:
+    """A class and those between it and its framework's ``base``, as far as their sources can be read, each with its file."""
+    for one in kind.__mro__[: kind.__mro__.index(base)]:
+        with contextlib.suppress(OSError, TypeError, SyntaxError):
+            file = Path(inspect.getsourcefile(one) or "").resolve()
+            lines, first = inspect.getsourcelines(one)
+            owner = SourceTree.of(file).class_around(first + len(lines) - 1)
+            while owner is not None and owner.name != one.__name__:  # one inside it that ends with it
+                owner = SourceTree.of(file).class_around(owner.lineno - 1)
+            if owner is not None:
+                yield file, owner
+
+
+def assigned(owner: ast.ClassDef) -> dict[str, list[ast.expr]]:
+    """What a class gives its attributes, in its methods and by itself."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for name, held in attributes_set(node, node in owner.body):
+                found.setdefault(name, []).append(held)
+    return found
 
 
 def is_own(node: ast.expr) -> bool:

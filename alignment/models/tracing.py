@@ -561,17 +561,26 @@ class Network:
             for tensor, values in own:
                 framework.assign(tensor, values)
 
-    def answer_set(self, path: str, call: Call, changes: Mapping[str, object]) -> Answer:
+    def answer_set(self, path: str, call: Call, changes: Mapping[str, object], own: bool = False) -> Answer:
         """What a layer gives for the input of a call, without gradients, with other settings than its own; nothing where it cannot
-        have them."""
+        have them.
+
+        Args:
+            path: of the layer.
+            call: of it.
+            changes: the settings, by the names of ``Layer.settings``.
+            own: it is a class of somebody's own, and these are its attributes.
+        """
         if self.stored is not None:
             return Answer(error=NOT_HELD)
         framework = self.framework
         module = None
         with strangers("port"), self._alone(path):  # a copy keeps what its layers are hooked to; a lock or a file has none
             module = framework.copy(self.modules[path])
-        if module is None or not framework.set_settings(module, changes):
+        if module is None or not (own or framework.set_settings(module, changes)):
             return Answer()
+        for name, value in changes.items() if own else ():
+            setattr(module, name, value)
         with strangers("port") as raised:  # such a layer does not take this input
             adapter = self.adapter(path, call)
             return Answer(adapter.outputs(framework.call(module, *adapter.given(call.args, call.kwargs)).outputs))
