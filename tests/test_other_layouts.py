@@ -225,7 +225,109 @@ class Net(nn.Layer):
     def forward(self, x, more):
         return self.two(self.more(more).flatten(1), self.one(self.table(x).flatten(1)))
 """
-PAIRS = {"gated": (GATED_REF, GATED), "twice": (TWICE_REF, TWICE), "masked": (MASKED_REF, MASKED)}
+
+# The convolution of all streams in one layer of the reference, and one of its own for each in the port; the mixes in one tensor.
+STREAMS_REF = """
+
+class Mix(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.mix_k, self.mix_r = (nn.Parameter(torch.rand(1, 1, dim)) for _ in range(2))
+        self.key, self.receptance = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x):
+        past = F.pad(x, (0, 0, 1, -1))
+        k, r = (x * mix + past * (1 - mix) for mix in (self.mix_k, self.mix_r))
+        return torch.sigmoid(self.receptance(r)) * torch.relu(self.key(k)) ** 2
+
+
+class Streams(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.inner = nn.Linear(dim, dim + 8, bias=False)
+        self.conv = nn.Conv1d(dim + 8, dim + 8, 4, groups=dim + 8, padding=3)
+
+    def forward(self, x):
+        dim, length = x.shape[2], x.shape[1]
+        made = F.silu(self.conv(self.inner(x).transpose(1, 2))[..., :length]).transpose(1, 2)
+        y, b, c = made.split([dim, 4, 4], -1)
+        return y * (b * c).sum(-1, keepdim=True)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.ModuleList([Streams(8), Mix(8)]) for _ in range(2)])
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        for streams, mix in self.blocks:
+            x = x + streams(x)
+            x = x + mix(x)
+        return self.head(x)
+"""
+STREAMS = """
+
+class Causal(nn.Layer):
+    def __init__(self, channels, width=4):
+        super().__init__()
+        bound = nn.initializer.Uniform(-width ** -0.5, width ** -0.5)
+        self.taps = self.create_parameter([width, channels], default_initializer=bound)
+        self.offset = self.create_parameter([channels], default_initializer=bound)
+
+    def forward(self, x):
+        padded = F.pad(x, [self.taps.shape[0] - 1, 0], data_format="NLC")
+        y = self.offset
+        for place in range(self.taps.shape[0]):
+            y = y + padded[:, place:place + x.shape[1]] * self.taps[place]
+        return y
+
+
+class Streams(nn.Layer):
+    def __init__(self, dim):
+        super().__init__()
+        bound = nn.initializer.Uniform(-dim ** -0.5, dim ** -0.5)
+        self.to_y, self.to_b, self.to_c = (nn.Linear(dim, n, bound, bias_attr=False) for n in (dim, 4, 4))
+        self.conv_y, self.conv_b, self.conv_c = Causal(dim), Causal(4), Causal(4)
+
+    def forward(self, x):
+        y = F.silu(self.conv_y(self.to_y(x)))
+        b = F.silu(self.conv_b(self.to_b(x)))
+        c = F.silu(self.conv_c(self.to_c(x)))
+        return y * (b * c).sum(-1, keepdim=True)
+
+
+class Mix(nn.Layer):
+    def __init__(self, dim):
+        super().__init__()
+        self.mix = self.create_parameter([2, dim], default_initializer=nn.initializer.Uniform(0.0, 1.0))
+        bound = nn.initializer.Uniform(-dim ** -0.5, dim ** -0.5)
+        self.up, self.gate = (nn.Linear(dim, dim, bound, bias_attr=False) for _ in range(2))
+
+    def forward(self, x):
+        past = F.pad(x[:, :-1], [1, 0], data_format="NLC")
+        up, gate = (past + (x - past) * mix for mix in self.mix.unbind(0))
+        return F.sigmoid(self.gate(gate)) * F.relu(self.up(up)) ** 2
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[part(8) for _ in range(2) for part in (Streams, Mix)])
+        bound = nn.initializer.Uniform(-8 ** -0.5, 8 ** -0.5)
+        self.head = nn.Linear(8, 3, bound, bound)
+
+    def forward(self, x):
+        for part in self.body:
+            x = x + part(x)
+        return self.head(x)
+"""
+PAIRS = {
+    "streams": (STREAMS_REF, STREAMS),
+    "gated": (GATED_REF, GATED),
+    "twice": (TWICE_REF, TWICE),
+    "masked": (MASKED_REF, MASKED),
+}
 CASES = {
     "twice, sound": ((), []),
     "twice, momentum": (("BatchNorm2D(8)", "BatchNorm2D(8, momentum=0.1)"), [("momentum_inverted", "bn1", "")]),
@@ -241,6 +343,9 @@ CASES = {
         ("self.value(h) * F.sigmoid(self.gate(h))", "self.gate(h) * F.sigmoid(self.value(h)) * 2"),
         [(None, None, "")],
     ),
+    "streams, sound": ((), []),
+    "streams, tanh": (("F.silu(self.conv_b(", "F.tanh(self.conv_b("), [(None, "blocks.0.0", "ours.py:32")]),
+    "streams, no past": (("F.pad(x[:, :-1], [1, 0]", "F.pad(x[:, 1:], [0, 1]"), [(None, None, "expected")]),
     "masked, all frames": (("paddle.where(valid.unsqueeze(-1), x, paddle.zeros_like(x))", "x * 1"), [(None, "encoder", "")]),
 }
 
@@ -256,6 +361,7 @@ def test_what_is_said_of_a_port_in_another_layout(case, tmp_path, capsys):
     rng = np.random.default_rng(0)
     given = {"twice": {"x": rng.standard_normal((4, 3, 9, 6)).astype("float32")}}
     given["gated"] = {"x": rng.standard_normal((4, 3)).astype("float32"), "more": rng.standard_normal((4, 2)).astype("float32")}
+    given["streams"] = {"x": rng.standard_normal((2, 9, 8)).astype("float32")}
     given["masked"] = {"x": rng.standard_normal((3, 7, 5)).astype("float32"), "lengths": np.array([7, 5, 4])}
     np.savez(tmp_path / "inputs.npz", **given[case.partition(",")[0]])
     sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/inputs.npz")

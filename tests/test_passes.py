@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,7 +39,13 @@ def linear(path: str, outputs: int, inputs: int = 4) -> Unit:
     return unit(path, "linear", weight=(outputs, inputs))
 
 
-GIVEN = Use(inputs={path: np.ones(3) for path in ("q", "k", "v")})  # three layers that are given one array
+def taps(path: str, channels: int) -> Unit:
+    """A depthwise convolution of somebody's own, with the channels last."""
+    return replace(unit(path, "causal", taps=(2, channels)), own=True)
+
+
+# Three layers that are given one array, and one that is given as many numbers as they together.
+GIVEN = Use(inputs={path: np.ones(3) for path in ("q", "k", "v")} | {"all": np.ones(9)})
 # By pass: units of the port, of the reference, the pairs by path, and the links that are expected.
 LAYERS = {
     "in_order": (
@@ -72,6 +79,12 @@ LAYERS = {
         {"norm": "norm"},
         [Link(("qkv.weight",), ("q.weight", "k.weight", "v.weight"))],
     ),
+    "split_apart": (
+        [taps("q", 4), conv("norm"), taps("k", 2), taps("v", 2)],
+        [unit("all", "conv", weight=(8, 1, 2)), conv("norm")],
+        {"norm": "norm"},
+        [Link(("q.taps", "k.taps", "v.taps"), ("all.weight",), transposed=True)],
+    ),
     "joined_apart": (
         [linear("both", 6, 8), conv("norm")],
         [linear("one", 6, 5), conv("norm"), linear("other", 6, 3)],
@@ -83,6 +96,12 @@ LAYERS = {
         [unit("b", "linear", weight=(6, 4), bias=(6,)), conv("norm"), unit("a", "linear", weight=(5, 4), bias=(5,))],
         {"a": "a", "b": "b", "norm": "norm"},
         [],
+    ),
+    "stacked_inside": (
+        [unit("a", mix=(2, 5), tail=(5,)), unit("b", mix=(2, 5))],
+        [unit("a.0", one=(1, 1, 5), two=(1, 1, 5)), unit("a.1", one=(1, 1, 5), two=(1, 1, 5))],
+        {},
+        [Link(("a.mix",), ("a.0.one", "a.0.two")), Link(("b.mix",), ("a.1.one", "a.1.two"))],
     ),
     "stacked": (
         [unit("experts", kernels=(3, 5, 7))],

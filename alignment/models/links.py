@@ -30,7 +30,7 @@ class Link:
         port, reference: names, the module's own path and the canonical last name (``weight``, ``bias``, ``running_mean``, ...).
         groups: in how many equal groups the rows of the packed tensor lie; 1 where the parts lie one behind another.
         transposed: whether the packed tensor (of the port, where both sides have one) lies transposed; of one with an axis
-            more, whether each of its matrices does.
+            more, whether each of its matrices does; of kernels of single channels, whether the parts do.
         added: whether the tensors of a side are added up: they are as long as all of the other side together.
         channels_last: whether a matrix holds the kernels of a convolution (outputs, inputs, *kernel) with the inputs behind the
             kernel's axes: a patch embedding as a linear layer.
@@ -105,6 +105,8 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
         return (slices, _single(parts, names)) if port_is_packed else (_single(parts, names), slices)
     if link.columns:
         return _side_by_side(link, packed, parts, port_is_packed)
+    if link.transposed and len(packed[0].shape) > 2:
+        return _turned_kernels(link, packed[0], parts, port_is_packed)
     shape = packed[0].shape[::-1] if link.transposed else packed[0].shape
     sizes = [part.shape[0] if part.shape else 0 for part in parts]
     same = all(part.shape[1:] == shape[1:] for part in parts) and all(entry.shape == packed[0].shape for entry in packed)
@@ -121,6 +123,19 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
             turned = entry.transposed != link.transposed
             made.append(Piece(name, entry.own, part.shape, turned, entry.role, shape, link.groups, start, stop, number > 0))
             start = stop
+    return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)
+
+
+def _turned_kernels(link: Link, packed: Entry, parts: Sequence[Entry], port_is_packed: bool) -> tuple[list[Piece], list[Piece]]:
+    """The pieces of kernels of single channels, each part of which holds its own with the channels last: (kernel, channels)."""
+    rows, names, made, start = plain(packed.shape[1:]), _named_in(packed, parts, port_is_packed), list[Piece](), 0
+    if len(rows) != 1 or any(part.shape[:-1] != rows for part in parts) or sum(part.shape[1] for part in parts) != packed.shape[0]:
+        raise UserError(f"--names: {link.words()}: shapes {packed.shape} and {_shapes(parts)} do not fit together")
+    for name, part in zip(names, parts, strict=True):
+        stop = start + part.shape[1]
+        whole = (packed.transposed, packed.role, packed.shape)
+        made.append(Piece(name, packed.own, part.shape, *whole, 1, start, stop, turned=True))
+        start = stop
     return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)
 
 
@@ -175,7 +190,7 @@ def is_stack(packed: Sequence[Entry], parts: Sequence[Entry]) -> bool:
 
 def _is_place(part: Entry, inside: Sequence[int]) -> bool:
     """Whether a part holds the numbers of one place of a stack in another shape: (outputs, 1) in a row of as many."""
-    return part.shape[:1] > (1,) and plain(part.shape) == plain(inside)
+    return part.shape != (1, *inside) and plain(part.shape) == plain(inside)
 
 
 def _slice(link: Link, packed: Entry, part: Entry, name: str, number: int) -> Piece:

@@ -661,6 +661,7 @@ def _by_layers(
         for n, units in enumerate((own, other))
     ]
     found = paired_layers(rest[0], rest[1], uses)
+    found.links = [_as_used_in(link, uses) for link in found.links] if branches == "together" else found.links
     whole = [(mine, theirs) for mine, theirs in found.pairs if bool(mine.path) != bool(theirs.path)]
     found.pairs = [pair for pair in found.pairs if pair not in whole]
     found.links += [link for mine, theirs in whole for link in _own_tensors(mine, theirs)]
@@ -681,6 +682,13 @@ def _by_layers(
         count = agreed(f"{sum(len(link.reference) for link in found.links)} tensors are stored differently in the port")
         matching.notes.append(f"{count}, first {found.links[0].words()}")
     return matching, every
+
+
+def _as_used_in(link: Link, uses: tuple[Use, Use]) -> Link:
+    """A link whose parts stand in the order in which their layers are used."""
+    ranks = [{path: place for place, path in enumerate(use.order)} for use in uses]
+    rank = lambda number: lambda name: ranks[number].get(name.rpartition(".")[0], -1)  # noqa: E731
+    return replace(link, port=tuple(sorted(link.port, key=rank(0))), reference=tuple(sorted(link.reference, key=rank(1))))
 
 
 def _moved(mine: Unit, theirs: Unit, count: int) -> str:

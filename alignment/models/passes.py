@@ -110,6 +110,17 @@ def packed_apart(s: Sequencer) -> None:
                 s.take(*((parts, [whole]) if number == 0 else ([whole], parts)))
 
 
+def split_apart(s: Sequencer) -> None:
+    """Layers of a class in one module that share out the channels of one layer of the other side, with others between them."""
+    for number, side in ((0, s.other), (1, s.own)):
+        for whole in [unit for unit in side if unit.leaf and "conv" in unit.part.kind]:
+            left, groups = s.left(), dict[tuple[str, str], list[Unit]]()
+            for unit in left[number] if whole in left[1 - number] else []:
+                groups.setdefault((unit.part.title, unit.path.rpartition(".")[0]), []).append(unit)
+            if parts := next((g for g in groups.values() if len(g) > 1 and s.splits(whole, g, number)), None):
+                s.take(*((parts, [whole]) if number == 0 else ([whole], parts)))
+
+
 def _given_the_same(s: Sequencer, units: Sequence[Unit], number: int) -> list[list[Unit]]:
     """Two units or more each that are given one array; then those of them that are in one module."""
     inputs, found = s.uses[number].inputs, list[list[Unit]]()
@@ -187,6 +198,29 @@ def loose(s: Sequencer) -> None:
         if not {(0, a.canonical), (1, b.canonical)} & used:
             used |= {(0, a.canonical), (1, b.canonical)}
             s.found.links.append(Link((a.canonical,), (b.canonical,), transposed=turned))
+
+
+def stacked_inside(s: Sequencer) -> None:
+    """Tensors of one shape in one module, all of which one tensor of a module of the other side holds on an axis more."""
+    for number in (0, 1):
+        nearness, left, named = s.nearness(), s.left(), covered(s.found.links)
+        free = [[(unit, [e for e in unit.entries if e.canonical not in named[side]]) for unit in left[side]] for side in (0, 1)]
+        for unit, entries in free[1 - number]:
+            single = [entry for entry in entries if [one.shape for one in entries].count(entry.shape) == 1]
+            for whole in single:
+                fitting = [(other, parts) for other, loose in free[number] if (parts := _places_of(whole, loose))]
+                near = [nearness(*((other, unit) if number == 0 else (unit, other))) for other, _ in fitting]
+                if fitting:
+                    parts = fitting[near.index(max(near))][1]
+                    names = tuple(part.canonical for part in parts), (whole.canonical,)
+                    s.found.links.append(Link(*(names if number == 0 else names[::-1])))
+                    free[number] = [(one, [e for e in held if e not in parts]) for one, held in free[number]]
+
+
+def _places_of(whole: Entry, loose: Sequence[Entry]) -> list[Entry]:
+    """Those of a module's tensors that are the places of a stack; none where others of their shape are left over."""
+    alike = [e for e in loose if e.role == whole.role and e.shape and plain(e.shape) == plain(whole.shape[1:]) != ()]
+    return alike if len(alike) > 1 and is_stack([whole], alike) else []
 
 
 def loose_parts(s: Sequencer) -> None:
@@ -327,7 +361,8 @@ def _family(unit: Unit) -> str:
 
 LayersPass = Callable[[Sequencer], None]
 PASSES: tuple[LayersPass, ...] = (
-    in_order, in_homes, elsewhere, packed_apart, joined_apart, namesakes, stacked, loose, loose_parts, other_width, light
+    in_order, in_homes, elsewhere, packed_apart, split_apart, joined_apart, namesakes, stacked_inside, stacked, loose, loose_parts,
+    other_width, light,
 )  # fmt: skip
 
 

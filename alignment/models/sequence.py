@@ -106,6 +106,14 @@ class Sequencer:
         known = [one for one in given if one is not None]
         return given[0] is None or (len(known) == len(given) and _of_one(known))
 
+    def splits(self, whole: Unit, parts: Sequence[Unit], number: int) -> bool:
+        """Whether one unit can hold the weights of several that share out its channels; ``number`` is the side of these."""
+        given = [self.uses[number].inputs.get(part.path) for part in parts]
+        taken, known = self.uses[1 - number].inputs.get(whole.path), [one.size for one in given if one is not None]
+        if taken is None or len(known) < len(parts) or sum(known) != taken.size:
+            return False
+        return packing(whole, parts)[0] is not None
+
     def chained(self, wholes: Sequence[Unit], parts: Sequence[Unit], number: int) -> list[tuple[Unit, list[Unit]]]:
         """The parts of a packed layer and of the normalisation behind it, which may stand behind each part; none if it is not so.
 
@@ -156,7 +164,7 @@ class Sequencer:
             else:
                 links = as_links(solution, packed)
             if turned:
-                matrices = {entry.canonical for entry in whole.entries if len(entry.shape) == 2}
+                matrices = {entry.canonical for entry in whole.entries if len(entry.shape) >= 2}
                 links = [replace(link, transposed=bool(matrices & {*link.port, *link.reference})) for link in links]
         self.found.links += links
         self.found.groups.append((mine, theirs, links))
@@ -218,10 +226,20 @@ def packing(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, .
         order = list(map(_last, whole.entries))
         inside.sort(key=lambda entry: order.index(_last(entry)))
     solution = solved(whole.entries, inside)
+    if solution is None and (kernels := [entry for entry in whole.entries if len(entry.shape) > 2]):
+        return solved(whole.entries, _as_kernels(parts, kernels[0].shape[1:])), True
     if solution is not None or not whole.columns:
         return solution, False
     turned = [replace(entry, shape=entry.shape[::-1]) if len(entry.shape) == 2 else entry for entry in whole.entries]
     return solved(turned, inside), True
+
+
+def _as_kernels(parts: Sequence[Unit], kernel: tuple[int, ...]) -> list[Entry]:
+    """Tensors of layers of somebody's own whose matrices are kernels of single channels with the channels last, as a layer's."""
+    turns = lambda unit, entry: unit.own and len(entry.shape) == 2 and entry.shape[:1] == plain(kernel)  # noqa: E731
+    return [
+        replace(entry, shape=(entry.shape[1], *kernel)) if turns(part, entry) else entry for part in parts for entry in part.entries
+    ]
 
 
 def side_by_side(whole: Unit, parts: Sequence[Unit]) -> list[Link] | None:

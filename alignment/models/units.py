@@ -210,7 +210,8 @@ def in_branches(framework: Description, model: Module, use: Use, together: bool 
         parts = {branch: part_of(framework, branch, modules[branch]) for branch in group}
         if any(len(part.shapes) == 0 for part in parts.values()):
             continue  # an activation in front of a branch is none
-        ranked = sorted(zip(group, inside, strict=True), key=lambda one: (parts[one[0]].forms, parts[one[0]].shapes))
+        told_by = {branch: (part.forms, part.shapes if together else ()) for branch, part in parts.items()}
+        ranked = sorted(zip(group, inside, strict=True), key=lambda one: told_by[one[0]])
         moved = {path for paths in inside for path in paths}
         if together:
             first = next(number for number, path in enumerate(order) if path in moved)
