@@ -16,7 +16,7 @@ from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Pair
-from alignment.models.forms.axes import same_numbers
+from alignment.models.forms.axes import is_cut, same_numbers
 from alignment.models.links import plain
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
@@ -65,8 +65,8 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
 def _unlike(trial: _FormTrial, paths: Sequence[str]) -> Iterator[str]:
     """Those of some modules that differ in form, where what is around them is wrong, too.
 
-    They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
-    it fits their shapes, and not those of the reference's modules. One that gets such arrays and gives something else is to blame,
+    They return something besides; or the port's call gives them more numbers or fewer, which it pads itself; or arrays whose axes
+    stand in another order, and gets such arrays, or such without what the reference's caller cuts off; or it fits their shapes, and not those of the reference's modules. One that gets such arrays and gives something else is to blame,
     and cannot be put right; so is one whose outputs have other axes of size 1, and other numbers.
     """
     pair, key = trial.pair, trial.key
@@ -79,10 +79,11 @@ def _unlike(trial: _FormTrial, paths: Sequence[str]) -> Iterator[str]:
         given = [_first((call.args, call.kwargs)) for call in (mine, theirs)]
         if _more_outputs(pair, path):
             yield path
-        elif not _equal(*given) and _same_inside(pair, key, path):
+        elif not _equal(*given) and (given[0].size != given[1].size or _same_inside(pair, key, path)):
             yield path  # its caller does before it what the reference's module does by itself, or behind it
         elif not _equal(*given) and same_numbers(*given):
-            if same_numbers(_first(mine.output), _first(theirs.output)):
+            both = _first(mine.output), _first(theirs.output)
+            if same_numbers(*both) or is_cut(*both):  # a caller may cut off what the module pads
                 yield path
             else:
                 pair.matching.adapters.mark(path, fixed=True)

@@ -159,6 +159,22 @@ def turned(array: np.ndarray, orders: Sequence[Order]) -> Iterator[np.ndarray]:
     yield from (array.transpose(order) for order in orders if len(order) == array.ndim)
 
 
+def is_cut(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether one of two arrays, its axes in any order, is the other without places at the beginning or at the end of one axis."""
+    small, large = sorted((a, b), key=lambda one: one.size)
+    if small.ndim != large.ndim or not 1 < small.ndim <= MOST_AXES or small.size in (0, large.size):
+        return False
+    for order in itertools.permutations(range(small.ndim)):
+        array = small.transpose(order)
+        longer = [axis for axis, (few, many) in enumerate(zip(array.shape, large.shape, strict=True)) if few != many]
+        if len(longer) == 1 and (count := array.shape[longer[0]]) < large.shape[longer[0]]:
+            for places in (range(count), range(-count, 0)):
+                part = large.take(places, longer[0], mode="wrap")
+                if relative(distance(array, part), norm(part)) <= tolerance.SAME:
+                    return True
+    return False
+
+
 def same_numbers(array: np.ndarray, other: np.ndarray) -> bool:
     """Whether two arrays hold the same numbers, with their axes in one order or another."""
     return any(_equal(array, other, order) for order in _orders(array, other))
