@@ -173,7 +173,19 @@ def _of_origin(finding: Finding) -> SourceEdit | None:
         return None
     source = PortFile.of(file)
     alike = [node for node in _in_line(source, int(line)) if _plain(node) and _is(ast.literal_eval(node), found)]
+    if finding.kind is Kind.SETTING:
+        named = _handed_as(finding)
+        others = [one.value for one in ast.walk(source.tree) if isinstance(one, ast.keyword) and one.arg not in named]
+        alike = [node for node in alike if node not in others]
     return source.replaced(alike[0], _alike(alike[0], expected)) if len(alike) == 1 else None
+
+
+def _handed_as(finding: Finding) -> set[str]:
+    """The names under which a value comes to the attribute that is wrong: its own, and those in the line that sets it."""
+    name, _, line = finding.via.rpartition(", ")[2].rpartition(":")
+    file = _loaded(name) if line.isdigit() else None
+    set_from = _in_line(PortFile.of(file), int(line)) if file else []
+    return {one["name"] for one in finding.arguments} | {node.id for node in set_from if isinstance(node, ast.Name)}
 
 
 def _of_argument(one: Argument) -> SourceEdit:

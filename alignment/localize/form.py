@@ -66,8 +66,9 @@ def _unlike(trial: _FormTrial, paths: Sequence[str]) -> Iterator[str]:
     """Those of some modules that differ in form, where what is around them is wrong, too.
 
     They return something besides; or the port's call gives them more numbers or fewer, which it pads itself; or arrays whose axes
-    stand in another order, and gets such arrays, or such without what the reference's caller cuts off; or it fits their shapes, and not those of the reference's modules. One that gets such arrays and gives something else is to blame,
-    and cannot be put right; so is one whose outputs have other axes of size 1, and other numbers.
+    stand in another order, and gets such arrays, or such without what the reference's caller cuts off; or it fits their shapes, and
+    not those of the reference's modules. One that gets such arrays and gives something else is to blame, and cannot be put right;
+    so is one whose outputs have other axes of size 1, and other numbers.
     """
     pair, key = trial.pair, trial.key
     samples = (_first(pair.args).shape or (0,))[0]

@@ -25,6 +25,8 @@ from alignment.localize.syntax import (
     equal,
     parameters_of,
     plain_leaves,
+    rest_given,
+    rest_of,
     unpacks,
 )
 
@@ -122,6 +124,7 @@ class _Climb:
 
     def __init__(self, trail: Sequence[Caller], others: Sequence[Sequence[Caller]], lines: list[FileLine]) -> None:
         self.trail, self.others, self.lines = trail, others, lines
+        self.unpacked = ""  # the name under which a value stands in arguments that are handed on unpacked: ``Layer(**options)``
 
     def climb(self, chosen: Sequence[Chosen], place: int) -> list[FileLine]:
         """The line that decides, and those behind it; nothing where it is not known.
@@ -154,6 +157,7 @@ class _Climb:
 
     def _outwards(self, names: Sequence[str], every: list[str], function: Any, place: int) -> list[Chosen]:
         """What the next call gives the parameters: nothing where the search ends there."""
+        names = [self.unpacked if one == rest_of(function) else one for one in names]
         caller, given = self.trail[place], _Handed.of(self.trail[place], every, function)
         if given is None:
             return []
@@ -173,7 +177,9 @@ class _Climb:
         self.others = passing
         if not passing and len(names) > 1:
             return []
-        return [(node, _value(node, caller)) for name in names if (node := given.node(name)) is not None]
+        held = {name: node for name in names if (node := given.node(name)) is not None}
+        self.unpacked = next((name for name, node in held.items() if node is given.rest), "")
+        return [(node, _value(node, caller)) for node in held.values()]
 
     def _with(self, line: FileLine) -> list[FileLine]:
         return self.lines if line == self.lines[0] else [line, *self.lines]
@@ -187,14 +193,17 @@ class _Handed:
     call: ast.Call
     every: list[str]
     function: Any
+    rest: ast.expr | None = None  # the arguments of the function around the call that it hands on unpacked
 
     @staticmethod
     def of(caller: Caller, every: list[str], function: Any) -> _Handed | None:
-        call = SourceTree.of(caller.file).calls.get(caller.span)
-        return None if call is None or unpacks(call) else _Handed(caller, call, every, function)
+        source = SourceTree.of(caller.file)
+        call = source.calls.get(caller.span)
+        rest = rest_given(call, source) if call else None
+        return None if call is None or (unpacks(call) and rest is None) else _Handed(caller, call, every, function, rest)
 
     def node(self, name: str) -> ast.expr | None:
-        return argument_in(self.call, name, self.every)
+        return argument_in(self.call, name, self.every) or self.rest
 
     def left(self, name: str) -> bool:
         """Whether the call leaves the parameter to its default."""

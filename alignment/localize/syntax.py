@@ -26,7 +26,22 @@ DEEP = 5  # names behind names
 
 def parameters_of(function: Any, source: SourceTree) -> list[str]:
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    names += [rest_of(function)] if rest_of(function) else []
     return names[1:] if isinstance(source.parents.get(function), ast.ClassDef) else names
+
+
+def rest_of(function: Any) -> str:
+    """The name under which a function takes all other named arguments, ``**options``; ``""`` for none."""
+    rest = function.args.kwarg if isinstance(function, Function) else None
+    return rest.arg if rest else ""
+
+
+def rest_given(call: ast.Call, source: SourceTree) -> ast.expr | None:
+    """What a call hands on unpacked, where that is all that the function around it takes besides: ``Layer(**options)``."""
+    unpacked = [one.value for one in call.keywords if one.arg is None]
+    rest = rest_of(source.function(call))
+    alone = len(unpacked) == 1 and not any(isinstance(one, ast.Starred) for one in call.args)
+    return unpacked[0] if alone and rest and getattr(unpacked[0], "id", "") == rest else None
 
 
 @dataclass(frozen=True)
@@ -253,7 +268,7 @@ def argument_in(call: ast.Call, name: str, names: Sequence[str]) -> ast.expr | N
         names: of all parameters in their order, without ``self``.
     """
     held = next((one.value for one in call.keywords if one.arg == name), None)
-    at = names.index(name)
+    at = names.index(name) if name in names else len(call.args)
     return held or (call.args[at] if at < len(call.args) else None)
 
 

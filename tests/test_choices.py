@@ -1,0 +1,98 @@
+"""A flag, a mode or a number of a class of somebody's own: named where it is wrong, shown where it is decided."""
+
+import json
+
+import numpy as np
+import pytest
+
+from alignment.cli import main
+
+REFERENCE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, dim, prenorm=True, scale=1.0):
+        super().__init__()
+        self.prenorm, self.scale = prenorm, scale
+        self.norm, self.fc = nn.LayerNorm(dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        if self.prenorm:
+            return x + self.scale * torch.tanh(self.fc(self.norm(x)))
+        return self.norm(x + self.scale * torch.tanh(self.fc(x)))
+
+
+class Pool(nn.Module):
+    def __init__(self, mode="mean", normalize=False):
+        super().__init__()
+        self.mode, self.normalize = mode, normalize
+
+    def forward(self, x):
+        if self.mode == "mean":
+            x = x.mean(1)
+        elif self.mode == "max":
+            x = x.amax(1)
+        else:
+            x = x[:, 0]
+        return F.normalize(x, dim=-1) if self.normalize else x
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(5, 8)
+        self.blocks = nn.ModuleList([Block(8), Block(8, prenorm=False), Block(8, scale=0.5)])
+        self.pool = Pool("mean")
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.pool(x))
+"""
+PORT = (
+    REFERENCE.replace("import torch\nfrom torch import nn\nfrom torch.nn", "import paddle\nfrom paddle import nn\nfrom paddle.nn")
+    .replace("nn.Module)", "nn.Layer)")
+    .replace("ModuleList", "LayerList")
+    .replace("torch.", "paddle.")
+    .replace("dim=-1", "axis=-1")
+)
+OTHER_NAMES = PORT.replace("prenorm", "first").replace("normalize", "unit").replace("F.unit", "F.normalize")
+# By case: the port, what is changed in it, the kind, what the hint says, and what stands in the line that is shown.
+TRUE = "prenorm of Block is True, expected False"
+CASES = {
+    "sound": (PORT, (), "", "", ""),
+    "flag": (PORT, ("Block(8, prenorm=False)", "Block(8, prenorm=True)"), "setting", TRUE, "[Block("),
+    "flag left out": (PORT, ("Block(8, prenorm=False)", "Block(8)"), "setting", TRUE, "[Block("),
+    "another name": (OTHER_NAMES, ("Block(8, first=False)", "Block(8, first=True)"), "setting", "first of Block is", "[Block("),
+    "mode": (PORT, ('Pool("mean")', 'Pool("max")'), "setting", "mode of Pool is 'max', expected 'mean'", 'Pool("max")'),
+    "number": (PORT, ("scale=0.5", "scale=0.25"), "setting", "scale of Block is 0.25, expected 0.5", "scale=0.25"),
+    # The flag is right, and the line that asks for it is wrong.
+    "condition": (PORT, ("if self.normalize else", "if not self.normalize else"), "call_extra", "normalize", "if not self"),
+    "sound of another name": (OTHER_NAMES, (), "", "", ""),
+}  # fmt: skip
+CORRECTED = {"flag", "another name", "mode", "number", "condition"}  # the card has the line as it should be
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_attribute_that_is_wrong_is_named_and_shown_where_it_is_decided(case, tmp_path, capsys):
+    port, change, kind, words, shown = CASES[case]
+    changed = port.replace(*change) if change else port
+    assert not change or changed != port
+    (tmp_path / "theirs.py").write_text(REFERENCE)
+    (tmp_path / "ours.py").write_text(changed)
+    np.savez(tmp_path / "inputs.npz", x=np.random.default_rng(0).standard_normal((3, 6, 5)).astype("float32"))
+    sides = ("--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/inputs.npz")
+    status = main(["audit", *sides, "--eval-only", "--report", str(tmp_path / "report")])
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert (status, [one["kind"] for one in found]) == (int(bool(kind)), [kind] if kind else []), said
+    for one in found:
+        line = changed.splitlines()[int(one["source"].rpartition(":")[2]) - 1]
+        assert words in one["hint"] and shown in line, (one, line)
+        corrected = "\n+" in json.dumps(one["card"]).replace("\\n", "\n")
+        assert corrected is (case in CORRECTED), one["card"]
