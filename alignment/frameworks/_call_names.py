@@ -113,7 +113,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 
 RENAMED = {
     "dim": "axis", "dims": "axis", "axes": "axis", "epsilon": "eps", "negative_slope": "slope", "item": "index",
-    "exclusive": "count_include_pad", "k": "diagonal",
+    "exclusive": "count_include_pad", "k": "diagonal", "correction": "unbiased",
 }  # fmt: skip
 IGNORED = frozenset({
     "name", "out", "dtype", "inplace", "training", "_stacklevel", "data_format", "align_mode", "recompute_scale_factor", "device",
@@ -126,10 +126,11 @@ _MEANS: Attributes = {**_POOLED, "count_include_pad": True}
 _CONVOLVED: Attributes = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 # What an argument that is not given means.
 DEFAULTS: dict[str, Attributes] = {
-    **dict.fromkeys(("mean", "sum", "max", "min", "prod", "var", "std", "logsumexp"), _REDUCED),
+    **dict.fromkeys(("mean", "sum", "max", "min", "prod", "logsumexp"), _REDUCED),
     **{f"max_pool{count}d": _POOLED for count in (1, 2, 3)},
     **{f"avg_pool{count}d": _MEANS for count in (1, 2, 3)},
     **{f"conv{count}d": _CONVOLVED for count in (1, 2, 3)},
+    **{name: {**_REDUCED, "unbiased": True} for name in ("var", "std")},
     "gelu": {"approximate": "none"},
     "clip": {"min": None, "max": None},
     "concat": {"axis": 0},
@@ -215,7 +216,7 @@ class Named:
         if not self.constants and self.name not in SYMBOLS:
             for own, value in self.bound.items():
                 if own not in IGNORED and _is_plain(value):
-                    spelled[RENAMED.get(own, own)] = not value if own in NEGATED else value
+                    spelled[self._key(own)] = not value if own in NEGATED else value
         spelled = {
             **DEFAULTS.get(self.name, {}),
             **DEFAULTS_OF_ONE.get(self.own, {}),
@@ -227,6 +228,10 @@ class Named:
             spelled["stride"] = spelled["kernel_size"]
         compared = {key: comparable(self.name, key, value, rank) for key, value in spelled.items()}
         return compared, spelled
+
+    def _key(self, own: str) -> str:
+        """The name under which an argument is compared: the ``k`` of topk is no diagonal."""
+        return own if self.name == "topk" else RENAMED.get(own, own)
 
     def changed(self, change: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The call's arguments with other attributes, under canonical names.
@@ -258,13 +263,13 @@ class Named:
         """
         if self.name == "interpolate" and key == "size" and "size" not in self.given:
             return "scale_factor", _factor(self.shape[2:], value, self.bound.get("scale_factor"))
-        own = next(
-            (o for o in (*sorted(self.given), *self.bound, *self.takes) if RENAMED.get(o, o) == key and o not in IGNORED), None
-        )
+        own = next((o for o in (*sorted(self.given), *self.bound, *self.takes) if self._key(o) == key and o not in IGNORED), None)
         if own is None:
             raise Refused(f"the function has no parameter {key}")
         if key == "approximate" and isinstance(self.bound.get(own), bool):
             value = APPROXIMATE.get(value, value)
+        if own == "correction":
+            value = int(value)
         return own, not value if own in NEGATED else value
 
     def written(self, key: str, value: Any) -> tuple[str, Any]:
@@ -484,7 +489,7 @@ def comparable(name: str, key: str, value: Any, rank: int) -> Any:
         return {True: "tanh", False: "none"}.get(value, value) if isinstance(value, bool) else value
     if name == "hardsigmoid":
         return round(float(value), 6)  # Paddle's default is 0.1666667
-    if key == "align_corners":
+    if key in ("align_corners", "unbiased"):
         return bool(value)
     if key == "index":
         return re.sub(r"\b[\w.]*Ellipsis\b", "...", repr(value if isinstance(value, tuple) else (value,)))

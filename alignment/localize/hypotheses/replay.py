@@ -33,6 +33,14 @@ PARTS = 4  # of a split, of which every order is tried
 KEEPING = ALONG | {"flip", "roll"}  # along whatever axis, the shape stays
 REDUCING = frozenset({"sum", "mean", "max", "min", "prod", "var", "std", "norm", "logsumexp", "median"})
 SCORES = "scaled_dot_product_attention"
+# Arguments of functions that have few values, the default first.
+USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
+    "gelu": {"approximate": ("none", "tanh")},
+    **{name: {"unbiased": (True, False)} for name in ("var", "std")},
+    **{f"avg_pool{count}d": {"count_include_pad": (True, False), "ceil_mode": (False, True)} for count in (1, 2, 3)},
+    **{f"max_pool{count}d": {"ceil_mode": (False, True)} for count in (1, 2, 3)},
+    "interpolate": {"align_corners": (False, True)},
+}
 NUMBERS = ("constant", "by", "from")
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": formulas.ACTIVATIONS["ReLU"], "silu": formulas.ACTIVATIONS["Swish"], "gelu": formulas.ACTIVATIONS["GELU"],
@@ -255,6 +263,17 @@ def _positions(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator
     if one.name == "arange" and not one.inputs and made.size > 1:
         for words, right in (("1 too large", made - 1), ("1 too small", made + 1), ("in reverse order", made[::-1])):
             yield _at(site, Kind.CALL_ARGUMENT, f"the values of {in_full(one)} are {words}", [right.astype(made.dtype)])
+
+
+def _usual(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """The other value of an argument that has two: the tanh form of GELU, a variance over n or n - 1 numbers."""
+    one = site[0]
+    for key, values in USUAL.get(one.name, {}).items():
+        for value in (other for other in values if not same(one.attributes.get(key, values[0]), other)):
+            held = {key: one.attributes.get(key, values[0])}
+            ways = [replace(one, attributes={**one.attributes, **each}, spelled={}) for each in (held, {key: value})]
+            ways[0].spelled |= one.spelled
+            yield _at(site, Kind.CALL_ARGUMENT, f"{title(one)} {difference(ways[0], ways[1], key)}", {key: value})
 
 
 def _diagonal(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
@@ -553,6 +572,7 @@ def _raised(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 CHANGES = (
+    _usual,
     _parts,
     _halves,
     _alternate,
