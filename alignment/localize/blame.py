@@ -40,7 +40,7 @@ from alignment.strangers import strangers
 
 GRADIENT_OF = "gradient of "
 NamedArrays = dict[str, "np.ndarray | None"]
-Shapes = list[tuple[tuple[int, ...], bool]]
+ArrayShapes = list[tuple[tuple[int, ...], bool]]
 MOST_DRAWS = 4  # of one-ulp changes, where a difference may be rounding
 OVERSIZED = 1.5  # so many times the reference's numbers are too many: a stride that is forgotten gives twice or four times as many
 
@@ -204,9 +204,9 @@ class Pair:
         return bool(counts) and len(_shapes(*self.port.given(path, call))) not in counts
 
     @functools.cached_property
-    def _own_shapes(self) -> dict[str, list[Shapes]]:
+    def _own_shapes(self) -> dict[str, list[ArrayShapes]]:
         """By module, of the arrays of each of its calls in a pass through the port; empty where that raises."""
-        root, found = self.calls.get("", Call(self.args, {})), dict[str, list[Shapes]]()
+        root, found = self.calls.get("", Call(self.args, {})), dict[str, list[ArrayShapes]]()
         for key, one in self.port.given_inside("", root, self.port.modules).items():
             found.setdefault(key.partition("#")[0], []).append(_shapes(one.args, one.kwargs))
         return found
@@ -532,7 +532,7 @@ def other_weights(array: np.ndarray) -> np.ndarray:
     return 1.5 * array + 0.25 if array.dtype.kind == "f" else array
 
 
-def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> Shapes:
+def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> ArrayShapes:
     """Of each array, and whether it is of floating numbers: one side's mask may hold numbers, the other's truth values."""
     return [(array.shape, array.dtype.kind == "f") for array in leaves((args, kwargs), np.ndarray)]
 

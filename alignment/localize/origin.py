@@ -32,7 +32,7 @@ from alignment.localize.syntax import (
 
 NOWHERE = (None, None, None, None)
 PLAIN = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript)
-Named = tuple[str, str]  # a function, and one of its arguments
+Handed = tuple[str, str]  # a function, and one of its arguments
 Chosen = tuple[ast.expr, Any]  # an expression and what it was, where that is known
 
 
@@ -76,7 +76,7 @@ class Origins:
             return []
         return _Climb(trail, others, [(trail[0].file, trail[0].line)]).climb(chosen, 0)
 
-    def of_attribute(self, module: Module, place: FileLine, values: Sequence[Any], calls: Sequence[Named] = ()) -> list[FileLine]:
+    def of_attribute(self, module: Module, place: FileLine, values: Sequence[Any], calls: Sequence[Handed] = ()) -> list[FileLine]:
         """Where an attribute gets a value that is wrong in a line of its class.
 
         Args:

@@ -25,8 +25,7 @@ from alignment.localize.form import goes_on_outside, of_another_form
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import mistakes, parting
-from alignment.localize.hypotheses.choices import CHOICES, Choice
-from alignment.localize.hypotheses.hypothesis import Hypothesis
+from alignment.localize.hypotheses.choices import CHOICES, Attribute
 from alignment.localize.hypotheses.proposals import Proposal
 from alignment.localize.hypotheses.settings import WRITTEN_OUT
 from alignment.localize.hypotheses.stopped import stops
@@ -293,23 +292,20 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
         return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
     unmatched = [u for u in inside if u.kind in ("missing", "extra") and not _idle(pair, u)]
-    for other in unmatched:
-        if other.parameters or (phase == "forward" and _explains(pair, other, key, blame)):
-            side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
-            return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
+    for other in (one for one in unmatched if one.parameters or (phase == "forward" and _explains(pair, one, key, blame))):
+        side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
+        return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
     subject = Subject(pair, path, pair.calls[key], phase, blame)
-    if (chosen := next(CHOICES.confirmed(subject), None)) is not None:
-        return _of_choice(
-            subject, Finding(stage, where, chosen.kind, chosen.words, f"{blame.measured}, {_given(pair, blame)}"), chosen
-        )
     wrong = mistakes(subject) if phase == "forward" else stops(subject)
+    if (chosen := _of_choice(subject, where, wrong)) is not None:
+        return chosen
     if blame.ours.error and wrong:
         measured = f"then {blame.ours.place or path} raises {blame.ours.error}, given the reference's own input"
         return _of_calls(pair, Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source), wrong)
     if blame.ours.error and blame.ours.place:
-        words = f"{path or 'the model'} raises {blame.ours.error}"
-        return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
+        raised = f"{path or 'the model'} raises {blame.ours.error}"
+        return Finding(stage, blame.ours.place, Kind.RAISES, raised, "given the reference's own input")
     kind, words = hint(subject)
     if kind is Kind.NOT_FINITE and phase == "backward" and (inside_it := _underived(pair, path)):
         words += (
@@ -335,19 +331,24 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     found = Finding(stage, where, kind, words, f"{blame.measured}, {_given(pair, blame)}")
     if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None:
         _narrow(found, subject, key)
-        found.kind, found.hint = next((one.hint for one in WRITTEN_OUT.confirmed(subject)), (found.kind, found.hint))
     return found
 
 
-def _of_choice(s: Subject, found: Finding, chosen: Hypothesis) -> Finding:
-    """The same with the line that gives an attribute its value, and both values."""
-    choice: Choice = chosen.about
-    found.source = f"{shown(choice.place[0])}:{choice.place[1]}"
-    kind = type(s.pair.port.modules[s.path]).__name__
-    found.arguments = [
-        Argument(source=found.source, function=kind, name=choice.name, given=True, found=choice.found, expected=choice.expected)
-    ]
-    return found
+def _of_choice(s: Subject, where: str, wrong: Sequence[Proposal]) -> Finding | None:
+    """An attribute that has another value than the reference's, with the line that sets it; None where that explains nothing.
+
+    Of a number the call that is given it says more.
+    """
+    chosen = next(CHOICES.confirmed(s), None)
+    attribute: Attribute | None = chosen.about if chosen else None
+    number = attribute is not None and not isinstance(attribute.found, bool | str)
+    if chosen is None or attribute is None or (number and any(one.kind is Kind.CALL_ARGUMENT for one in wrong)):
+        return None
+    place, kind = f"{shown(attribute.place[0])}:{attribute.place[1]}", type(s.pair.port.modules[s.path]).__name__
+    found, expected = attribute.found, attribute.expected
+    given = Argument(source=place, function=kind, name=attribute.name, given=True, found=found, expected=expected)
+    measured = f"{s.blame.measured}, {_given(s.pair, s.blame)}"
+    return Finding("forward", where, chosen.kind, chosen.words, measured, place, arguments=[given])
 
 
 def _given(pair: Pair, blame: Blame) -> str:
@@ -363,6 +364,7 @@ def _narrow(found: Finding, subject: Subject, key: str) -> None:
     if (apart := parting(subject)) is not None:
         found.hint = f"no known mistake; {apart.source}: {apart.words} the port computes what the reference nowhere does"
         found.source = apart.source
+    found.kind, found.hint = next((one.hint for one in WRITTEN_OUT.confirmed(subject)), (found.kind, found.hint))
 
 
 def _narrowed(pair: Pair, key: str) -> str:

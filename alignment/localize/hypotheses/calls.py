@@ -384,8 +384,8 @@ class _Search:
                     continue
                 if self._right(trace):
                     return proposal, None
-                if not self._moves(trace) or (trace.error and not pair.ours.error):
-                    continue  # nor is one that the rest of the forward cannot take
+                if not self._moves(trace) or (trace.error and not pair.ours.error and operation.name not in LAYOUT):
+                    continue  # nor is one that the rest of the forward cannot take, but for a form that another one undoes
                 better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
                 better = better or (proposal.certain and part is not None and not part.certain)
                 layout = proposal.kind is Kind.CALL_ARGUMENT and operation.name in LAYOUT

@@ -23,13 +23,11 @@ from alignment.localize.syntax import assigned, class_trees, is_own
 
 CHOICES = Family("attribute_of_own_class", by_repair_of_pass)
 SIMPLE = (bool, int, float, str)
-MOST = 16  # values that are tried in one module
-NONE = object()
 Trees = list[tuple[Path, ast.ClassDef]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Attribute:
     """An attribute of a module.
 
     Attributes:
@@ -45,22 +43,18 @@ class Choice:
 
 
 @CHOICES
-def another_value(s: Subject) -> Iterator[Hypothesis]:
-    """Flags turned round, and values that the reference has, the class itself asks for, or others of the class have."""
+def as_the_reference_has_it(s: Subject) -> Iterator[Hypothesis]:
+    """What the reference's attribute of the same name has: without one, the lines that ask for the value may as well be wrong."""
     port, theirs = s.pair.port, s.pair.reference
     if s.phase != "forward" or s.pair.truth is not None or s.pair.stored or port.framework.knows(port.modules[s.path]):
         return
     mine, other = port.modules[s.path], theirs.modules[s.path]
-    trees = list(class_trees(type(mine), port.framework.module_type))
-    alike = [one for one in port.modules.values() if type(one) is type(mine) and one is not mine]
-    choices = [
-        Choice(name, held, value, place)
-        for name, (held, place) in _read(mine, trees).items()
-        for value in _instead(held, getattr(other, name, NONE), [getattr(one, name, NONE) for one in alike], trees)
-    ]
-    for choice in sorted(choices, key=lambda one: getattr(other, one.name, NONE) != one.expected)[:MOST]:
-        words = f"{choice.name} of {type(mine).__name__} is {choice.found!r}, expected {choice.expected!r}"
-        yield Hypothesis(Kind.SETTING, words, functools.partial(_with, choice), tolerance.FLOAT32_CONSTANT, about=choice)
+    for name, (held, place) in _read(mine, list(class_trees(type(mine), port.framework.module_type))).items():
+        wanted = getattr(other, name, None)
+        if type(wanted) is type(held) and wanted != held:
+            choice = Attribute(name, held, wanted, place)
+            words = f"{name} of {type(mine).__name__} is {held!r}, expected {wanted!r}"
+            yield Hypothesis(Kind.SETTING, words, functools.partial(_with, choice), tolerance.FLOAT32_CONSTANT, about=choice)
 
 
 def _read(module: Module, trees: Trees) -> dict[str, tuple[Any, FileLine]]:
@@ -76,27 +70,7 @@ def _read(module: Module, trees: Trees) -> dict[str, tuple[Any, FileLine]]:
     return {name: (held, place) for name, (held, place) in found.items() if isinstance(held, SIMPLE)}
 
 
-def _instead(held: Any, wanted: Any, beside: list[Any], trees: Trees) -> Iterator[Any]:
-    """What an attribute may have instead of what it has; nothing where the reference's of the same name has that, too.
-
-    Args:
-        held: by the port's module.
-        wanted: what the reference's attribute of the name has; ``NONE`` where it has none.
-        beside: what the port's other modules of the class have.
-        trees: the class.
-    """
-    if isinstance(wanted, SIMPLE) and wanted == held:
-        return
-    values = [wanted, *beside]
-    if isinstance(held, bool):
-        values.append(not held)
-    elif isinstance(held, str):
-        compared = [node for _, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-        values += [part.value for node in compared for part in ast.walk(node) if isinstance(part, ast.Constant)]
-    yield from dict.fromkeys(one for one in values if type(one) is type(held) and one != held)
-
-
-def _with(choice: Choice, s: Subject) -> np.ndarray | None:
+def _with(choice: Attribute, s: Subject) -> np.ndarray | None:
     """The output that differs, of the port's module with the other value, where all its outputs are the reference's then."""
     made, right = s.pair.port.answer_set(s.path, s.call, {choice.name: choice.expected}, own=True).outputs, s.blame.theirs.outputs
     fits = len(made) == len(right) and all(
