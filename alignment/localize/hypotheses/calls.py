@@ -387,7 +387,8 @@ class _Search:
                 if not self._moves(trace) or (trace.error and not pair.ours.error and operation.name not in LAYOUT):
                     continue  # nor is one that the rest of the forward cannot take, but for a form that another one undoes
                 better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
-                better = better or (proposal.certain and part is not None and not part.certain)
+                surer = proposal.certain and proposal.kind is not Kind.CALL_ARGUMENT  # of numbers one may fit by chance
+                better = better or (surer and part is not None and not part.certain)
                 layout = proposal.kind is Kind.CALL_ARGUMENT and operation.name in LAYOUT
                 self.layouts = self.layouts or layout
                 if operation in tables and self._goes_on(trace, proposal):
