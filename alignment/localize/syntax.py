@@ -222,7 +222,7 @@ def plain_leaves(node: ast.AST) -> Iterator[ast.expr]:
 
 def class_trees(kind: type, base: type) -> Iterator[tuple[Path, ast.ClassDef]]:
     """A class and those between it and its framework's ``base``, as far as their sources can be read, each with its file."""
-    for one in kind.__mro__[: kind.__mro__.index(base)]:
+    for one in kind.__mro__[: kind.__mro__.index(base)] if issubclass(kind, base) else ():  # a node of a file is of another class
         with contextlib.suppress(OSError, TypeError, SyntaxError):
             file = Path(inspect.getsourcefile(one) or "").resolve()
             lines, first = inspect.getsourcelines(one)

@@ -403,8 +403,11 @@ class Network:
         return [key.partition("#")[0] for key in self.given_inside(path, call, among)]
 
     def given_inside(self, path: str, call: Call, among: Iterable[str]) -> dict[str, Call]:
-        """What some modules inside one got and gave in a call of that one, by module and number; nothing where it raises."""
-        if self.stored is not None:
+        """What some modules inside one got and gave in a call of that one, by module and number; nothing where it raises.
+
+        Nothing either where the one is not known: of a file parts of a graph are compared alone.
+        """
+        if self.stored is not None or path not in self.modules:
             return {}
         watched = {name: self.modules[name] for name in among if name in self.modules}
         self.put_back(path)
