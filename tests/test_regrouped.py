@@ -111,7 +111,7 @@ def test_inputs_may_be_arrays(given, tmp_path):
     assert audit(Ours(), Theirs(), inputs=given, training=False, report=tmp_path / "report").passed
 
 
-@pytest.mark.parametrize("given", [(), [np.array(["2x3"])], {"x": X}, np.float32(3)])
+@pytest.mark.parametrize("given", [(), [np.array(["2x3"])], {"x": "4x6x8"}, np.float32(3)])
 def test_what_is_no_input_is_one_line(given):
     with pytest.raises(UserError, match="inputs: expected a shape such as"):
         audit(Ours(), Theirs(), inputs=given)

@@ -419,7 +419,7 @@ class _PaddleOutside(paddle.autograd.PyLayer):
 
     @staticmethod
     def forward(ctx: Any, side: Paddle, outputs: list, pull: Callable, *inputs: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
-        ctx.side, ctx.pull, ctx.inputs = side, pull, inputs
+        ctx.side, ctx.pull, ctx.inputs, ctx.stopped = side, pull, inputs, [tensor.stop_gradient for tensor in inputs]
         return tuple(side.tensor(array) for array in outputs)
 
     @staticmethod
@@ -431,10 +431,10 @@ class _PaddleOutside(paddle.autograd.PyLayer):
                 found = ctx.pull([side.array(one) for one in cotangents])
         finally:
             _PaddleOutside.running -= 1
-        # Paddle takes no None for a tensor that is trainable.
+        # Paddle takes no None for a tensor that was trainable when it was given, and nothing else for one that was not.
         made = [
-            None if t.stop_gradient else paddle.zeros_like(t) if array is None else side.tensor(array)
-            for t, array in zip(ctx.inputs, found, strict=True)
+            None if stopped else paddle.zeros_like(t) if array is None else side.tensor(array)
+            for t, stopped, array in zip(ctx.inputs, ctx.stopped, found, strict=True)
         ]
         return tuple(made)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alignment.finding import Argument
-from alignment.frameworks._call_names import CAST, COMMUTATIVE, EFFECTS, computed
+from alignment.frameworks._call_names import CAST, COMMUTATIVE, EFFECTS, SYMBOLS, computed
 from alignment.frameworks.base import CallChange, Module, Operation
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, constant, equal
@@ -590,7 +590,7 @@ def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: lis
     names = [[step.name for step in side] for side in both]
     if names[0] != names[1] and sorted(names[0]) == sorted(names[1]) and _in_a_row(steps) and _in_a_row(chain):
         return Kind.CALL_ORDER, f"{listed_steps(both[0])} in this order, expected {listed_steps(both[1])}"
-    if len(steps) == len(chain) == 1 and wrong == [] == _unlike(pair, last, chain[0]):
+    if len(steps) == len(chain) == 1 and last.name not in SYMBOLS and wrong == [] == _unlike(pair, last, chain[0]):
         return Kind.OTHER_FUNCTION, f"{title(last)} gives other numbers than in the reference, for the same values and arguments"
     if len(steps) == len(chain) == 1 and last.name == chain[0].name and last.attributes == chain[0].attributes:
         lacking = [

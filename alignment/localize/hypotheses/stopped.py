@@ -73,7 +73,10 @@ def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) ->
         stopped: Stops = frozenset((one.number, place) for one, place in edges)
         made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
         if edges and _equal(made, wanted, scale) and not _equal(made, given, scale):
-            place, what = _shared(edges, len(stop.callers)), operand_words(pair, edges[0][0].inputs[edges[0][1]])
+            place = _shared(edges, len(stop.callers))
+            if place.function == edges[0][0].function:
+                return None  # nothing is handed on: what makes the value is shown
+            what = operand_words(pair, edges[0][0].inputs[edges[0][1]])
             words = f"detach is missing: a gradient flows back into {what}, which the reference stops"
             return [Proposal(Kind.CALL_MISSING, words, edges[0][0], {}, place=place, conclusive=True)]
     return None
