@@ -223,13 +223,18 @@ class Pair:
             self._larger[path] = any(id(modules[other]) in inside for other in outside)
         return bool(path) and self._larger[path]
 
-    def mend(self, path: str) -> bool:
-        """Put the reference's module in the place of the port's; returns whether that can be done."""
+    def mend(self, path: str, once: bool = False) -> bool:
+        """Put the reference's module in the place of the port's; returns whether that can be done.
+
+        Args:
+            path: of the module.
+            once: to see what then happens, also where it returns another structure than the port's caller goes on with.
+        """
         if path in self.mended:
             return True
         if self.stored or self.matching.adapters[path].fixed:
             return False
-        mine, its = self._own_call(path), self.calls.get(path)
+        mine, its = (None, None) if once else (self._own_call(path), self.calls.get(path))
         if not mend(self.port, self.reference, path, calls=None if mine is None or its is None else (mine, its)):
             return False
         self.mended.add(path)
@@ -249,7 +254,7 @@ class Pair:
         with contextlib.ExitStack() as once:
             for path in paths:
                 once.enter_context(self.port.framework.supplying(self.port.modules[path]))
-                if not self.mend(path):
+                if not self.mend(path, once=True):
                     self.mended = mended
                     return None
             try:
