@@ -387,7 +387,7 @@ def _unused(unused: Sequence[str], findings: Sequence[Finding]) -> list[str]:
     """What is said of ``--accept`` that nothing fits."""
     kinds = ", ".join(dict.fromkeys(one.kind.value or UNNAMED for one in findings if not one.accepted))
     return [
-        f"--accept {text}: there is no such difference" + (f"; the kinds that were found: {kinds}" if kinds else "")
+        f"--accept {text}: no such difference was found" + (f"; the kinds that were found: {kinds}" if kinds else "")
         for text in unused
     ]
 

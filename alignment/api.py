@@ -7,12 +7,16 @@ import contextlib
 import difflib
 import html
 import json
+import re
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+FLAG, ACCEPT = "--accept ", "accept="  # what the command and a program call it
+INPUTS = "inputs.npz"  # arrays that are given, in the folder of the report
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,8 @@ def audit(
     try:
         return _audited((port, reference), inputs, more, report, quiet, options)
     except UserError as error:  # one line that names it: the calls of the engine that found it out say no more
+        if not isinstance(inputs, str | Path):
+            error.args = (re.sub(r"--input \S+inputs\.npz", "inputs", str(error)),)
         raise error.with_traceback(None) from None
 
 
@@ -196,8 +202,8 @@ def _input(inputs: Any, folder: Path) -> str | None:
         raise UserError(f"inputs: expected {known}")
     folder.mkdir(parents=True, exist_ok=True)
     named: dict[str, Any] = {name if isinstance(inputs, dict) else f"arr_{name}": one for name, one in arrays.items()}
-    np.savez(folder / "inputs.npz", **named)
-    return str(folder / "inputs.npz")
+    np.savez(folder / INPUTS, **named)
+    return str(folder / INPUTS)
 
 
 def _quiet(quiet: bool) -> contextlib.AbstractContextManager:
@@ -213,19 +219,48 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
     from alignment.flags import audit_parser
     from mobilenetv3_common.errors import UserError
 
-    makers = [maker_of("port", port), maker_of("reference", reference)]
+    given = {role: _arguments(f"{role}_args", options.get(f"{role}_args")) for role in ("port", "reference")}
+    makers = [maker_of("port", port, given["port"]), maker_of("reference", reference, given["reference"])]
     args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text])
-    for name, value in options.items():
+    for name, value in {**options, **{f"{role}_args": json.dumps(one) for role, one in given.items() if one}}.items():
         if name in more:  # one of audit's own arguments, by the command's name
             raise UserError(f"audit() has no argument {name!r}: what the command calls --input is inputs=")
         if not hasattr(args, name):
             near = difflib.get_close_matches(name, [*vars(args), "inputs", "report", "quiet"], 1)
             meant = f"did you mean {near[0]}?" if near else "it takes those of python -m alignment audit --help"
             raise UserError(f"audit() has no argument {name!r}: {meant}")
-        setattr(args, name, Path(value) if name == "names" and value is not None else value)
+        if value is not None and not isinstance(value, str | Path | int | float):
+            taken = f"what --{name.replace('_', '-')} takes, a text, a path or a number"
+            raise UserError(f"{name}: expected {taken}; found {type(value).__name__}")
+        setattr(args, name, Path(str(value)) if name == "names" and value is not None else value)
     vars(args).update(more, report=folder)
+    return _result(folder, audited(args, _flags(args, options, folder), makers[0], makers[1]))
+
+
+def _flags(args: Any, options: Mapping[str, Any], folder: Path) -> list[str]:
+    """The command that audits the same, for the report; arrays lie beside it."""
+    given = {"input": args.input, **{name: getattr(args, name) for name in options}}
+    if args.input == str(folder / INPUTS):
+        given["input"] = INPUTS
     flags = ["--port", args.port, "--reference", args.reference]
-    return _result(folder, audited(args, flags, makers[0], makers[1]))
+    for name, value in given.items():
+        if value not in (None, False):
+            flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    flags += [*(f"--accept={one}" for one in args.accept), *(["--strict"] if args.strict else [])]
+    return [*flags, *(["--eval-only"] if args.training is False else [])]
+
+
+def _arguments(name: str, given: Any) -> Mapping[str, Any]:
+    """Keyword arguments of what makes a model: a dictionary of plain values, or the text of one."""
+    from alignment.audit.pair import arguments
+    from mobilenetv3_common.errors import UserError
+
+    if given is None or isinstance(given, str):
+        return arguments(name, given)
+    try:
+        return arguments(name, json.dumps(given))
+    except TypeError as error:
+        raise UserError(f"{name}: {error}; give a dictionary of plain values, or a function that makes the model") from error
 
 
 def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
@@ -241,9 +276,9 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     result = audit(port, reference, **options)
     if not result.passed:
         kinds = ", ".join(f'"{one.accepting()}"' for one in result.mistakes)
-        meant = f"\n\nTo let a difference pass that is meant to be: accept=[{kinds}]" if kinds else ""
+        meant = f"\n\nIf these differences are intended, accept them: accept=[{kinds}]" if kinds else ""
         raise AssertionError(f"{result}{meant}\n\nThe report is kept: {result.folder / 'report.html'}")
-    for note in (one for one in result.notes if one.startswith("--accept ")):  # it fits no difference
+    for note in (one for one in result.notes if one.startswith(ACCEPT)):  # it fits no difference
         warnings.warn(note, stacklevel=2)
     if options.get("report") is None:
         shutil.rmtree(result.folder, ignore_errors=True)
@@ -286,7 +321,8 @@ def _result(folder: Path, aligned: Any) -> Result:
         mistakes = [Place(place, "unknown", "", reason) for place, _, reason in (row.partition(": ") for row in said.rows[:1])]
     unchecked = [one.line() for one in said.unchecked]
     known = [_place(one) for one in [*said.known, *said.accepted] if one.accepted]
-    return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, said.remarks, markdown)
+    notes = [re.sub(f"^{FLAG}(\\S+): ", rf'{ACCEPT}"\1": ', line) for line in said.remarks]
+    return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, notes, markdown)
 
 
 def _place(one: Any) -> Place:

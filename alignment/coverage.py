@@ -46,6 +46,7 @@ class Coverage:
         run: public functions of the port that the steps ran, ``module.Class.function``.
         not_run: those of the same modules that no step ran.
         packages: parts of the port's package that no step looks at.
+        stopped: steps that ended before they compared anything: the two models are built differently, or cannot be run.
     """
 
     covered: list[str] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Coverage:
     run: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``coverage`` in alignment.json."""
@@ -80,9 +82,20 @@ class Coverage:
 
     def text(self) -> str:
         """The content of covered.txt: a line for each thing that was compared, and for each function that was run."""
-        functions = ["", f"{len(self.run)} public functions of the port were run:", *(f"  {name}" for name in self.run)]
-        topics = (f"  {topic}{_why(topic)}" for topic in self.covered)
-        return "\n".join(["compared:", *topics, *(functions if self.run else []), ""])
+        lines = ["compared:", *(f"  {topic}{_why(topic)}" for topic in self.covered)]
+        for names, words in ((self.run, "run by the steps"), (self.not_run, "run by no step")):
+            lines += (
+                ["", f"public functions of the port that were {words}: {len(names)}", *(f"  {name}" for name in names)]
+                if names
+                else []
+            )
+        if self.stopped:
+            steps = " and ".join(map(str, self.stopped))
+            lines += ["", f"ended early, because the models are built differently or cannot be run: step {steps}"]
+            lines += [
+                "what stands above was compared with the mistakes put right in memory; functions that ran then are not listed"
+            ]
+        return "\n".join([*lines, ""])
 
 
 def _why(topic: str) -> str:
@@ -134,6 +147,7 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
         missing[True],
         missing[False],
         packages=_others(called.part_names(project), known),
+        stopped=[result.step for result in results if result.ran and not result.quantities],
     )
     names_called = seen.called.union(*(result.called for result in results))
     for name in seen.known:

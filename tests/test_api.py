@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import paddle
 import pytest
 import torch
@@ -64,7 +65,7 @@ def test_a_difference_that_is_meant_to_be_is_accepted_as_the_message_says(tmp_pa
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert assert_aligned(other, made, accept="activation@1", **given).passed
-    with pytest.warns(UserWarning, match="--accept padding: there is no such difference"):
+    with pytest.warns(UserWarning, match='accept="padding": no such difference was found'):
         assert assert_aligned(made, made, accept=["padding"], **given).passed
 
 
@@ -205,11 +206,11 @@ def test_what_cannot_be_used_is_named():
 
 def test_an_accept_that_fits_nothing_is_noted_with_what_would_fit():
     result = audit(lambda: port(momentum=0.1), reference, inputs="4x3x16x16", accept=["momentum"])
-    said = "--accept momentum: there is no such difference; the kinds that were found: momentum_inverted"
-    assert [note for note in result.notes if note.startswith("--accept")] == [said] and f"\n\nnote: {said}" in str(result)
+    said = 'accept="momentum": no such difference was found; the kinds that were found: momentum_inverted'
+    assert [note for note in result.notes if note.startswith("accept=")] == [said] and f"\n\nnote: {said}" in str(result)
     assert html.escape(said) in result._repr_html_()
     fits = audit(lambda: port(momentum=0.1), reference, inputs="4x3x16x16", accept=["momentum_inverted"])
-    assert fits.passed and not any("--accept" in note for note in fits.notes) and "note:" not in str(fits)
+    assert fits.passed and not any("accept=" in note for note in fits.notes) and "note:" not in str(fits)
 
 
 def test_importing_it_loads_no_framework():
@@ -243,3 +244,49 @@ def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
     assert "UserError: --input 2x16x16x3" in done.stdout and not re.search(
         r"(?<!test_)api\.py:|__init__|contextlib", done.stdout
     ), "the engine's code is no help"
+
+
+class Sized(torch.nn.Module):
+    """A model of a configuration, with two inputs and a named output."""
+
+    def __init__(self, width=4, sign=1.0, **others):
+        super().__init__()
+        self.linear, self.sign = torch.nn.Linear(3, width), sign
+
+    def forward(self, tokens, lengths):
+        made = self.linear(tokens)
+        return {"first": made, "second": self.sign * (made.sum(1) / lengths)}
+
+
+PAIR = (np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32), np.arange(1, 5, dtype=np.float32))
+
+
+def test_the_arguments_of_what_makes_a_model_are_handed_on(tmp_path):
+    """They were taken, and had no effect."""
+    given = {"inputs": PAIR, "training": False, "report": tmp_path}
+    result = audit(Sized, Sized, port_args={"width": 5}, **given)
+    assert [one.kind for one in result.mistakes] == ["width"]
+    assert audit(f"{__name__}:Sized", Sized, port_args={"width": 5}, reference_args='{"width": 5}', **given).passed
+    for value, words in (
+        ({"width": Sized}, "port_args: Object of type type is not JSON"),
+        ("[5]", "port_args .5.: expected a JSON object"),
+    ):
+        with pytest.raises(UserError, match=words):
+            audit(Sized, Sized, port_args=value, **given)
+    with pytest.raises(UserError, match="port_args: port is a model, which is built already"):
+        audit(Sized(), Sized, port_args={"width": 5}, **given)
+
+
+def test_what_a_flag_does_not_take_is_refused_in_the_words_of_a_program(tmp_path):
+    given = {"training": False, "report": tmp_path}
+    with pytest.raises(UserError, match="weights: expected what --weights takes, a text, a path or a number; found OrderedDict"):
+        audit(Sized, Sized, inputs=PAIR, weights=Sized().state_dict(), **given)
+    with pytest.raises(UserError, match=r"^inputs: no argument of the models is called 'token': did you mean 'tokens'"):
+        audit(Sized, Sized, inputs={"token": PAIR[0], "lengths": PAIR[1]}, **given)
+    with pytest.raises(UserError, match=r"^inputs: the reference does not run on it"):
+        audit(Sized, Sized, inputs=PAIR[0], **given)
+
+
+def test_an_output_is_called_as_the_model_calls_it(tmp_path):
+    wrong = audit(lambda: Sized(sign=-1.0), Sized, inputs=PAIR, training=False, report=tmp_path)
+    assert [one.measured.partition(":")[0] for one in wrong.mistakes] == ["output 2 (second)"]

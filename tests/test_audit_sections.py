@@ -459,3 +459,26 @@ def test_a_part_of_the_reference_that_does_not_fit_into_the_port_is_no_failure_o
     said = capsys.readouterr().out
     assert status == 1 and "Unfit" not in said and "still fails" not in said, said
     assert "step 1 cannot be run again: the reference's own part does not take what the port gives it" in said, said
+
+
+def test_what_was_not_run_is_listed_where_the_structure_stops_the_steps(tmp_path):
+    """A layer that is missing: the forward methods are listed, and the file says why no step ran them."""
+    (tmp_path / "theirs.py").write_text(
+        "import torch\nclass Net(torch.nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(torch.nn.Linear(8, 6), torch.nn.LayerNorm(6))\n"
+    )
+    port = (
+        "import paddle\nclass Net(paddle.nn.Layer):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.a = paddle.nn.Linear(8, 6)\n        self.b = paddle.nn.LayerNorm(6)\n"
+        "    def forward(self, x):\n        return self.b(self.a(x))\n"
+    )
+    said = {}
+    for name, text in (("sound", port), ("missing", port.replace("self.b = paddle.nn.LayerNorm(6)", "self.b = lambda x: x"))):
+        (tmp_path / f"{name}.py").write_text(text)
+        sides = ["--port", f"{tmp_path / name}.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", "4x8"]
+        assert main(["audit", *sides, "--report", str(tmp_path / name)]) == (name == "missing")
+        said[name] = (tmp_path / name / "covered.txt").read_text()
+    ran, not_run = said["missing"].partition("run by no step: ")[::2]
+    assert "Net.__init__" in ran and "Net.forward" not in ran and "Net.forward" in not_run
+    assert "ended early" in not_run and "step 1 and 5" in not_run
+    assert "Net.forward" in said["sound"].partition("run by no step: ")[0] and "ended early" not in said["sound"]

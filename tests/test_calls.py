@@ -267,7 +267,7 @@ def test_the_cause_is_named_where_a_later_line_raises():
     first = localize(
         Two("raises"), TwoReference("raises"), np.random.default_rng(1).standard_normal((2, 5, 6)), weights=False
     ).first
-    assert "transpose to [0, 2, 1] is too much" in first.hint and "then" in first.measured and "raises" in first.measured
+    assert "transpose to [0, 2, 1] is superfluous" in first.hint and "then" in first.measured and "raises" in first.measured
 
 
 class InPlace(nn.Layer):

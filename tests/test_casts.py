@@ -48,7 +48,7 @@ class Net(nn.Layer):
 """
 WRONG = {
     "a byte of another sign": ('"uint8"', '"byte"', ["cast to int8, expected uint8"]),
-    "a mistake besides": ("x / (2 * 3)", "x / 2 * 3", ["/ 2, expected 6", "* 3 is too much"]),
+    "a mistake besides": ("x / (2 * 3)", "x / 2 * 3", ["/ 2, expected 6", "* 3 is superfluous"]),
     "no rounding": (".round()", "", ["round is missing before cast"]),
 }
 

@@ -17,7 +17,7 @@ FOLDER = ROOT / "tests/forms"
 # What is changed in the port's source -> kind, first place, words that name it.
 MISTAKES = {
     "base of the positions": ("1 / 10000 **", "1 / 1000 **", "constant", "blocks.0.attn", "blocks.0.attn.cos at ["),
-    "the head's weight": ("self.tok.weight, transp", "self.tok.weight * 2, transp", "scaled", "GPT.forward", "* 2 is too much"),
+    "the head's weight": ("self.tok.weight, transp", "self.tok.weight * 2, transp", "scaled", "GPT.forward", "* 2 is superfluous"),
     "scale": ("math.sqrt(d // h)", "math.sqrt(d)", "call_argument", "blocks.0.attn", "expected 2.82843"),
     "mask": ('float("-inf")), 1)', 'float("-inf")), 2)', "constant", "blocks.0.attn.mask", "at [0, 1] 0, expected -inf"),
 }

@@ -202,10 +202,10 @@ def test_an_accepted_difference_hides_no_other(files, capsys):
     capsys.readouterr()
     broken(files, "pool")
     assert audit(files, "--accept", "activation", "--accept", "pooling")[0] == 0
-    assert "--accept activation: there is no such difference" in capsys.readouterr().out
+    assert "--accept activation: no such difference was found" in capsys.readouterr().out
     broken(files)
     assert audit(files, "--accept", "activation")[0] == 0
-    assert "--accept activation: there is no such difference" in capsys.readouterr().out
+    assert "--accept activation: no such difference was found" in capsys.readouterr().out
 
 
 def test_one_mistake_in_several_places_is_accepted_in_part():

@@ -145,7 +145,7 @@ def test_layers_that_lose_most_in_int8_are_measured_and_left_in_float32(exported
 def test_int8_is_judged_on_pictures_that_did_not_calibrate_it(exported):
     told = read_bundle(exported).int8
     assert (told["calibrated_on"], told["judged_on"]) == (8, 8)
-    assert any("8 pictures cannot tell 99% from less" in warning for warning in told["warnings"])
+    assert any("8 pictures are too few to show an agreement of 99%" in warning for warning in told["warnings"])
     good, slow, wrong = (
         Trial(*values) for values in (("a", 1, 10, 1.0, 0, 0.9), ("b", 1, 10, 1.0, 0, 1.2), ("c", 1, 10, 0.938, 0, 0.5))
     )

@@ -21,7 +21,7 @@ MISTAKES = {
     "sound": ("", "", ""),
     "other p": (FUNCTION, "0.25, training=self.training", "dropout p 0.25, expected 0.125"),
     "always on": (FUNCTION, "0.125", "dropout is on in evaluation mode, expected training=self.training"),
-    "one more": (f"x, {FUNCTION}", f"F.dropout(x, {FUNCTION}), 0.25", "dropout(axis=None) is too much"),
+    "one more": (f"x, {FUNCTION}", f"F.dropout(x, {FUNCTION}), 0.25", "dropout(axis=None) is superfluous"),
     "missing": ("F.dropout(x, 0.125, training=self.training)", "x", "dropout is missing"),
     "other p of a layer": ("Dropout(0.5)", "Dropout(0.375)", "p = 0.375, expected 0.5"),
     "channels as values": ("self.channels(F.relu(self.conv(x)))", "F.dropout(F.relu(self.conv(x)), .25)", "dropout"),

@@ -104,7 +104,7 @@ class Net(nn.Layer):
 LOOP = "        for layer in self.layers:\n            x = layer(x, bias)"
 MISTAKES = {
     "the wrong one of two": (LOOP, LOOP.replace("layer in self.layers", "i, layer in enumerate(self.layers)").replace(
-        "(x, bias)", "(x, mask if i == 1 else bias)"), "x = layer(", "expected of + in line"),
+        "(x, bias)", "(x, mask if i == 1 else bias)"), "x = layer(", "expected + in line"),
     "a wrong one": ("np.arange(n)[None, :] - np.arange(n)[:, None]", "np.arange(n)[:, None] - np.arange(n)[None, :]",
         "paddle.gather(", "looks up are the reference's with rows and columns exchanged"),
     "other places": ("[:, None] + 4", "[:, None] + 3", "paddle.gather(", "looks up are not the reference's: at [0, 0] 3, "),

@@ -108,8 +108,8 @@ ACTIVATIONS = {
     ),
     "nothing": (lambda x: x, torch.nn.ReLU(), Kind.ACTIVATION, "computes identity,"),
     "scaled": (lambda x: 0.5 * F.relu(x), torch.nn.ReLU(), Kind.SCALED, "every value times 0.5"),
-    "shifted": (lambda x: F.relu(x - 0.1), torch.nn.ReLU(), Kind.CALL_EXTRA, "- 0.1 is too much"),
-    "squared": (lambda x: F.relu(x) ** 2, torch.nn.ReLU(), Kind.CALL_EXTRA, "** 2 is too much"),
+    "shifted": (lambda x: F.relu(x - 0.1), torch.nn.ReLU(), Kind.CALL_EXTRA, "- 0.1 is superfluous"),
+    "squared": (lambda x: F.relu(x) ** 2, torch.nn.ReLU(), Kind.CALL_EXTRA, "** 2 is superfluous"),
     "random": (
         lambda x: F.relu(x) + paddle.rand(x.shape).astype(x.dtype),
         torch.nn.ReLU(),
@@ -312,7 +312,7 @@ def branches(shortcut_first, extra):
 def test_branches_that_are_computed_in_another_order_are_no_other_order(extra):
     place, kind, hint = found(branches(False, extra), branches(True, False))
     assert (
-        (kind == Kind.CALL_EXTRA and "relu is too much" in hint and "calls the reference's" not in hint)
+        (kind == Kind.CALL_EXTRA and "relu is superfluous" in hint and "calls the reference's" not in hint)
         if extra
         else (place is None)
     ), hint

@@ -29,7 +29,7 @@ DROPOUTS = {
     "scale": ({"layer/b": profile(0.5, kept=1)}, "b", Kind.DROPOUT_SCALE, "dropout multiplies what it keeps by 1 in training"),
     "in evaluation": ({"layer/a": profile(0.2, kept=1, mean=0.8)}, "a", Kind.DROPOUT_SCALE, "dropout scales in evaluation mode"),
     "too many": ({"layer/c": profile(0.3)}, "c", Kind.LAYER_EXTRA, "the port drops values here, the reference does not"),
-    "missing": ({"layer/b": None}, "b", Kind.DROPOUT_MISSING, "dropout is missing"),
+    "missing": ({"layer/b": None}, "b", Kind.DROPOUT_MISSING, "the port drops no values here, the reference does"),
 }
 
 

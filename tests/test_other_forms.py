@@ -146,12 +146,12 @@ CARRIED = {
     "inside a wrapped block": (
         "self.proj(weights @ x)",
         "self.proj(0.5 * (weights @ x))",
-        "mix1: ours.py:53: * 0.5 is too much",
+        "mix1: ours.py:53: * 0.5 is superfluous",
     ),
     "around a wrapped block": (
         "return x + self.m(x)",
         "return 0.5 * x + self.m(x)",
-        "Net.forward: ours.py:37: * 0.5 is too much",
+        "Net.forward: ours.py:37: * 0.5 is superfluous",
     ),
     "elsewhere": (
         "x.mean(1)",

@@ -189,7 +189,7 @@ def test_in_training_mode_its_biased_variance_is_known_and_nothing_else_is_found
         ("no_activation", (), "ours.py:16: relu is missing before conv2"),
         ("relu6", (), "relu6, expected relu"),
         ("Limited", (), "relu6, expected relu"),
-        ("Clipped", (), "clip is too much"),
+        ("Clipped", (), "clip is superfluous"),
     ],
 )
 def test_its_mistakes_and_those_of_large_values_alone_are_named(audit, port, flags, words):

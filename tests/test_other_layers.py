@@ -571,7 +571,7 @@ CASES = {
     ),
     "pixels, residual": (
         ("        y = self.norm1(x)\n", "        x = y = self.norm1(x)\n"),
-        [("operand", None, "+ of blocks.0.norm1 in line 25, expected of norm in line 38")],
+        [("operand", None, "+ takes blocks.0.norm1 in line 25, expected norm in line 38")],
     ),
     "pixels, divisor": (
         ("return x / math.sqrt(2)", "return x"),
@@ -580,7 +580,7 @@ CASES = {
     "lowest, sound": ((), []),
     "lowest, gate": (
         ("paddle.tanh(self.gate(x)) * self.value(x)", "paddle.tanh(self.value(x)) * self.gate(x)"),
-        [("operand", "blocks.0.mlp", "tanh and *: as in the reference, but on other values")],
+        [("operand", "blocks.0.mlp", "tanh and *: the same calls as in the reference, but on other values")],
     ),
     "codes, sound": ((), []),
     "codes, not detached": (
@@ -603,7 +603,7 @@ CASES = {
         ('mode="nearest"', 'mode="bilinear"'),
         [("call_argument", "levels.0.up", "ours.py:12: interpolate mode bilinear, expected nearest")],
     ),
-    "lists, half": (("x + self.body", "x + 0.5 * self.body"), [("call_extra", "levels.0.block.0", "* 0.5 is too much")]),
+    "lists, half": (("x + self.body", "x + 0.5 * self.body"), [("call_extra", "levels.0.block.0", "* 0.5 is superfluous")]),
     "given, sound": ((), []),
     "given, detached": (("self.a(x)", "self.a(x.detach())"), [("detached", "Net.forward", "detach: no gradient flows back")]),
     "table, sound": ((), []),

@@ -14,7 +14,7 @@ MISTAKES = {
     ),
     "no residual": ("Recurrent", "given + self.out(", "self.out(", "Recurrent.forward", "is missing before norms.1", ""),
     "the head": ("Recurrent", "return self.head(self.layers(", "return self.head(2 * self.layers(", "Recurrent.forward", "", ""),
-    "scale": ("Relative", "transpose_y=True) + bias", "transpose_y=True) * 0.5 + bias", "blocks.1", "* 0.5 is too much", ""),
+    "scale": ("Relative", "transpose_y=True) + bias", "transpose_y=True) * 0.5 + bias", "blocks.1", "* 0.5 is superfluous", ""),
     "axis": ("Relative", "+ bias, axis=-1)", "+ bias, axis=-2)", "blocks.1", "axis", ""),
 }  # fmt: skip
 

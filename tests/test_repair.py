@@ -448,6 +448,36 @@ def test_what_the_words_of_a_finding_say_exactly_comes_first(tmp_path):
     assert made[0] == key(ast.parse(right)) and made[0] not in others
 
 
+ALIKE = """
+def groups(config, own, trainable):
+    kept = torch.stack([one.detach() for one in trainable], dim=0)
+    share = None if config.rate is None else config.rate * len(own)
+    penalty = 0.0 if id(kept) in own else config.penalty
+    return [kept, share, penalty]
+"""
+
+
+def test_a_statement_that_only_the_reference_has_to_the_letter_comes_first(tmp_path):
+    """Both are written alike: where the port lacks a statement, it comes first, and not where the framework's words differ."""
+    port = ALIKE.replace("torch", "paddle").replace("dim=0", "axis=0")
+    (theirs,) = ast.parse(ALIKE).body
+
+    def first(text):
+        (tmp_path / "port.py").write_text(text)
+        source = PortFile.of(tmp_path / "port.py")
+        region = Region(source, source.tree.body[0], theirs=(theirs,), languages=("paddle", "torch"))
+        return region, applied([ranked(region)[0].fix])[source.file].decode()
+
+    for right, wrong in (
+        ("0.0 if id(kept) in own else config.penalty", "config.penalty"),
+        ("    share = None if config.rate is None else config.rate * len(own)\n", "    share = None\n"),
+    ):
+        assert port.count(right) == 1
+        assert key(ast.parse(first(port.replace(right, wrong))[1])) == key(ast.parse(port))
+    region, _ = first(port)
+    assert not region.lacking, "torch.stack and dim are words of the framework"
+
+
 def test_each_program_is_tried_once(tmp_path):
     """Changes of a name, of the call around it and of its line may be one program: each of them once took a trial."""
     for case in MISTAKES:

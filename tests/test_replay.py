@@ -172,8 +172,8 @@ def test_a_call_on_another_value_is_not_called_missing():
     given = np.random.default_rng(0).standard_normal((2, 4, 8))
     assert found(Distilling("sound"), Distilled(), *given) is None
     for kind, words in (
-        ("teacher", ": / 4 of input 2, expected of head in line"),
-        ("shared", "log_softmax of / 4 of input 2, expected"),
+        ("teacher", ": / 4 takes input 2, expected head in line"),
+        ("shared", "log_softmax takes / 4 of input 2, expected"),
     ):
         first = found(Distilling(kind), Distilled(), *given)
         assert words in first.hint and first.kind == "operand", first.line()

@@ -333,7 +333,7 @@ def masked_samples(count, rng):
 def test_a_mask_of_numbers_is_no_mistake_where_theirs_are_truth_values(wrong):
     """The port's module cannot take the reference's mask, and is never given it: what that raises says nothing."""
     found = audit(lambda: OwnMasks(**wrong), Masks, inputs="tests.test_strangers_forms:masked_samples")
-    words = [words for words, there in (("* 2 is too much", "gain" in wrong), ("+ 1 is too much", "shift" in wrong)) if there]
+    words = [words for words, there in (("* 2 is superfluous", "gain" in wrong), ("+ 1 is superfluous", "shift" in wrong)) if there]
     assert len(found.mistakes) == bool(wrong) and all(one in str(found) for one in words) and "raises" not in str(found), str(found)
 
 

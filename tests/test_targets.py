@@ -14,7 +14,7 @@ WRONG = {
     "DivergenceFrozen": ("Divergence", "", ""),
     "DivergenceInsideStopped": ("DivergenceInside", "detached", "no gradient flows back"),
     "WeightedQuarter": ("Weighted", "call_argument", "* 0.25, expected 0.75"),
-    "SoftTwice": ("Soft", "call_extra", "softmax(axis=-1) is too much"),
+    "SoftTwice": ("Soft", "call_extra", "softmax(axis=-1) is superfluous"),
 }
 FAST = ("Divergence", "WeightedInside", "DivergenceDetached")
 

@@ -353,7 +353,7 @@ def cards(fixes: Sequence[Fix], sources: Sequence[str]) -> list[list[str]]:
     """The card of each mistake; where one edit corrects several, or one line holds them, it is shown with the first."""
     made = [card(fix, source) for fix, source in zip(fixes, sources, strict=True)]
     for number, one in enumerate(made):
-        first = made.index(one)
+        first = min(made.index(one), sources.index(sources[number]) if not fixes[number] else number)
         if one and first < number:
             made[number] = [f"{'corrected by the same edit as' if fixes[number] else 'the same line as'} mistake {first + 1}"]
     return made

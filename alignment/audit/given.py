@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from alignment.audit.pair import GivenMaker, ModelMaker
 from mobilenetv3_common.errors import UserError
 
 
-def maker_of(role: str, made: Any) -> ModelMaker:
-    """What makes a side's model, of whatever a program gives."""
-    flag = "dump" if role == "dump" else f"--{role}"
-    return (
-        ModelMaker(flag, made, {})
-        if isinstance(made, str)
-        else GivenMaker(flag, _title(made), {}, _maker(role, made), not _makes(made))
-    )
+def maker_of(role: str, made: Any, arguments: Mapping[str, Any] | None = None) -> ModelMaker:
+    """What makes a side's model, of whatever a program gives.
+
+    Args:
+        role: ``"port"``, ``"reference"`` or ``"dump"``.
+        made: a model, what makes one, or its name.
+        arguments: keyword arguments of what makes the model.
+
+    Raises:
+        UserError: it is none of these, or a model is given with arguments.
+    """
+    flag, keywords = "dump" if role == "dump" else f"--{role}", arguments or {}
+    if isinstance(made, str):
+        return ModelMaker(flag, made, keywords)
+    maker = _maker(role, made)
+    if keywords and not _makes(made):
+        raise UserError(f"{role}_args: {role} is a model, which is built already; give the class or function that makes it")
+    return GivenMaker(flag, _title(made), keywords, maker, not _makes(made))
 
 
 def _title(made: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +89,7 @@ def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs
         return Inputs(sizes[1:], None, None, f"standard normal numbers of shape {_shown(sizes[1:])}")
     if text.endswith((".npz", ".npy")):
         arrays = _of_file(text)
+        _check_spelling(text, list(arrays), [_arguments(network) for network in networks])
         named = len(arrays) > 1 and all(arrays.keys() <= set(_arguments(network)) for network in networks)
         whole = whole or len({len(array) for array in arrays.values()}) > 1
         words = f"{text}, {' and '.join(arrays)} by name" if named else text
@@ -96,6 +98,17 @@ def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs
     if ":" in text:
         return _of_function(text)
     raise UserError(f"--input {text}: expected a shape such as 2x3x224x224, an .npy or .npz file, or MODULE:CALLABLE")
+
+
+def _check_spelling(text: str, names: Sequence[str], known: Sequence[Sequence[str]]) -> None:
+    """See that no name of an array is nearly that of an argument, which would be taken in order; ``UserError`` if so."""
+    if not all(known) or any(set(names) <= set(one) for one in known):
+        return
+    for name in names:
+        free = [argument for argument in known[0] if argument not in names]
+        near = [] if any(name in one for one in known) else difflib.get_close_matches(name, free, 1)
+        if near:
+            raise UserError(f"--input {text}: no argument of the models is called {name!r}: did you mean {near[0]!r}?")
 
 
 def _arguments(network: Module) -> list[str]:

@@ -35,6 +35,7 @@ from alignment.models.counterparts import Matching
 from alignment.models.forms import CallAdapter
 from alignment.models.links import plain
 from alignment.models.mending import is_part, mend
+from alignment.models.outputs import output_title
 from alignment.models.tracing import Answer, Network, apart, carrying, held_otherwise, is_mask
 from alignment.strangers import strangers
 
@@ -320,7 +321,7 @@ class Pair:
             first, again = (self._judged_beside(key, phase, draw).every for draw in (1, 2))
             blame.every = [name for name in first if name in again]
             blame.guilty, blame.what = bool(blame.every), next(iter(blame.every), "")
-            blame.measured = f"{blame.what}: relative L2 {blame.own:.1e}" if blame.guilty else ""
+            blame.measured = f"{_titled(blame.what, call)}: relative L2 {blame.own:.1e}" if blame.guilty else ""
         return blame
 
     def _judged_beside(self, key: str, phase: str, draw: int) -> Blame:
@@ -378,7 +379,7 @@ class Pair:
             blame.own = max(blame.own, own)
             blame.every += [name] if wrong else []
             if wrong and not blame.guilty:
-                blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
+                blame.guilty, blame.what, blame.measured = True, name, f"{_titled(name, call)}: {words}"
         return blame
 
     def _farthest(self, key: str, phase: str, name: str, right: Any) -> float:
@@ -650,9 +651,17 @@ def _at(outputs: Sequence[np.ndarray], number: int) -> np.ndarray | None:
     return outputs[number] if number < len(outputs) else None
 
 
+def _titled(name: str, call: Call) -> str:
+    """The name of what is compared of a call; an output with its name in the model, too."""
+    kind, _, number = name.partition(" ")
+    if kind != "output" or not (number or "1").isdecimal():
+        return name
+    return output_title(int(number or 1) - 1, call.output)
+
+
 def forward_quantities(answer: Answer) -> NamedArrays:
     """What of a call is compared forward, by name."""
-    outputs: NamedArrays = {"output" if i == 0 else f"output {i + 1}": a for i, a in enumerate(answer.outputs)}
+    outputs: NamedArrays = {output_title(i): a for i, a in enumerate(answer.outputs)}
     return outputs | answer.buffers
 
 

@@ -43,8 +43,9 @@ MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
 # What these say of a module's output is less than which of its calls is wrong.
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.RAISES})
 AS_FLOAT32 = (
-    "in float64 the difference is as small as float32 rounds. Look for a number that the port rounds to float32 (a constant, a "
-    "table, a cast); if a compiled kernel does it, name a layer that computes the same without it: exact_layers in docs/projects.md"
+    "in float64 the difference is no larger than the rounding of float32. Look for a number that the port rounds to float32 (a "
+    "constant, a table, a cast); if a compiled kernel does it, name a layer that computes the same without it: exact_layers in "
+    "docs/projects.md"
 )
 PASSES = 8  # of a reference that may draw random numbers, some of them seldom
 
@@ -362,7 +363,7 @@ def _narrow(found: Finding, subject: Subject, key: str) -> None:
     """In place: say where a module leaves the reference, for no known mistake."""
     found.measured += _narrowed(subject.pair, key)
     if (apart := parting(subject)) is not None:
-        found.hint = f"no known mistake; {apart.source}: {apart.words} the port computes what the reference nowhere does"
+        found.hint = f"no known mistake matches; {apart.source}: the reference has no value equal to the result of {apart.words}"
         found.source = apart.source
     found.kind, found.hint = next((one.hint for one in WRITTEN_OUT.confirmed(subject)), (found.kind, found.hint))
 

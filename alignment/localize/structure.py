@@ -151,8 +151,9 @@ def _shapes(name: str, layer: _Tensors) -> str:
 def _counts(ours: Shapes, theirs: Shapes) -> str:
     extra, missing = len(ours.keys() - theirs.keys()), len(theirs.keys() - ours.keys())
     other = sum(ours[n] != theirs[n] for n in ours.keys() & theirs.keys())
-    counted = ((extra, "extra"), (missing, "missing in the port"), (other, "of another shape"))
-    return "of this layer's tensors " + ", ".join(f"{count} {what}" for count, what in counted if count)
+    counted = ((extra, "superfluous in the port"), (missing, "missing in the port"), (other, "of another shape"))
+    said = ", ".join(f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in counted if count)
+    return f"of the tensors of this layer, {said}"
 
 
 def _other_tensors(layer: _Tensors) -> Hint:

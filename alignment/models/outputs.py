@@ -102,6 +102,14 @@ def put_in_order(framework: Framework, modules: Mapping[str, Module], orders: Ma
             framework.hook(modules[path], after=ordering(order, path == ""))
 
 
+def output_title(number: int, output: Any = None) -> str:
+    """The array of a number, from 0 on, in words: ``output``, ``output 2``, and ``output 2 (aux)`` where the model names it."""
+    names = names_of(output)
+    name = names[number] if number < len(names) else ""
+    title = "output" if number == 0 else f"output {number + 1}"
+    return title if name in ("", f"[{number}]") else f"{title} ({name})"
+
+
 def _named(output: Any) -> dict[str, Any] | None:
     """The parts of an output by name; None where they have none."""
     if isinstance(output, dict):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -85,6 +87,30 @@ class Region:
         small = [n for n in covering if not isinstance(n, Definition)]
         return frozenset(range(small[-1].lineno, (small[-1].end_lineno or 0) + 1) if small else ())
 
+    @functools.cached_property
+    def lacking(self) -> frozenset[str]:
+        """The reference's statements that say nothing of its framework, and of which the function has none to the letter."""
+        words = _words(self.source.tree)
+        theirs = [n for one in self.theirs for n in ast.walk(one) if isinstance(n, ast.stmt) and not hasattr(n, "body")]
+        held = {ast.dump(n) for n in ast.walk(self.function) if isinstance(n, ast.stmt)}
+        return frozenset(ast.dump(n) for n in theirs if _words(n) <= words) - held
+
+    def restores(self, edit: SourceEdit) -> bool:
+        """Whether a change makes a statement of the function one of the reference's that it lacks, to the letter."""
+        text = textwrap.dedent(edit.text.strip("\n")).encode()  # a statement more
+        for start, end in map(self.source.span, self.statements) if self.lacking else ():
+            if start <= edit.start and edit.end <= end:
+                content = self.source.content
+                text = content[start : edit.start] + edit.text.encode() + content[edit.end : end]
+        with contextlib.suppress(SyntaxError, ValueError):
+            return bool(self.lacking) and any(ast.dump(one) in self.lacking for one in ast.parse(text).body)
+        return False
+
+    @functools.cached_property
+    def statements(self) -> list[ast.stmt]:
+        """Those of the function that hold no others."""
+        return [n for n in ast.walk(self.function) if isinstance(n, ast.stmt) and not hasattr(n, "body")]
+
     def arguments(self) -> list[str]:
         """What the function is given, but for ``self``."""
         given = self.function.args if isinstance(self.function, Definition | ast.Lambda) else None
@@ -100,6 +126,14 @@ class Region:
         near = [node for node in found if self.line and covers(node, self.line)]
         yield from near
         yield from (node for node in found if not (self.line and covers(node, self.line)))
+
+
+def _words(tree: ast.AST) -> set[str]:
+    """What a tree calls things: names, attributes and arguments."""
+    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
+        n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)
+    }
+    return found | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg | ast.keyword) and n.arg}
 
 
 def covers(node: ast.AST, line: int) -> bool:

@@ -21,7 +21,7 @@ from mobilenetv3_common.counted import counted
 KNOWN = {
     Kind.BIASED_VARIANCE: "running variance: {port} keeps the biased variance of a batch, {reference} the unbiased one",
     Kind.UNBIASED_VARIANCE: "running variance: {port} keeps the unbiased variance of a batch, {reference} the biased one",
-    Kind.FLOAT32_CONSTANT: "rounding: in float64 the sides differ by less than float32 rounds, for no known mistake",
+    Kind.FLOAT32_CONSTANT: "rounding: in float64 the sides differ by less than the rounding of float32, for no known cause",
     Kind.INITIALISATION: "fresh weights: other distributions than the reference's; to train from scratch, set its initialisers",
 }
 LEFT_OUT = "left out (--eval-only)"  # why training mode is not compared, where that was asked for

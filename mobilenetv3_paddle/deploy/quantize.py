@@ -137,7 +137,7 @@ class Quantized:
 
     def doubts(self) -> list[str]:
         """How little is known of the agreement; empty where enough pictures judged."""
-        few = f"{self.judged_on} pictures cannot tell {AGREEMENT:.0%} from less: give {2 * MIN_JUDGING} or more"
+        few = f"{self.judged_on} pictures are too few to show an agreement of {AGREEMENT:.0%}: give {2 * MIN_JUDGING} or more"
         return [few] if self.judged_on < MIN_JUDGING else []
 
     def warnings(self) -> list[str]:

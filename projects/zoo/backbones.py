@@ -86,7 +86,7 @@ _ALL = (
         "res2net50_26w_4s",
         found=(
             "layer1.0: ",
-            "res2net.py:141: + is too much",
+            "res2net.py:141: + is superfluous",
             "avg_pool2d is missing",
         ),
         why="the first block adds up its parts, and does not pool the last one",
@@ -97,7 +97,7 @@ _ALL = (
         "res2net50d",
         found=(
             "layer1.0: ",
-            "res2net_vd.py:150: + is too much",
+            "res2net_vd.py:150: + is superfluous",
             "avg_pool2d is missing",
         ),
         why="the first block adds up its parts, and does not pool the last one",

@@ -63,7 +63,7 @@ def _wrong_dropout(ours: np.ndarray | None, theirs: np.ndarray | None) -> tuple[
     if theirs is None:
         return Kind.LAYER_EXTRA, "the port drops values here, the reference does not"
     if ours is None:
-        return Kind.DROPOUT_MISSING, "dropout is missing"
+        return Kind.DROPOUT_MISSING, "the port drops no values here, the reference does"
     (p, kept, mean, share), (right, right_kept, _, right_share) = ours.tolist(), theirs.tolist()
     if p != right:
         return Kind.DROPOUT_RATE, f"dropout rate {p:g}, expected {right:g}"

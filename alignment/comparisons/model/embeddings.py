@@ -52,7 +52,7 @@ class Paddings:
 
     def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
         """A row, which fails, for each."""
-        reason = "the given input does not hold the number, so nothing that is computed shows it"
+        reason = "the given input does not contain this number, so no computed value shows it"
         return [Quantity(f"padding.{path}", []).fail(f"{words}: {reason}") for path, words in _apart(port, reference)]
 
     def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
@@ -60,8 +60,8 @@ class Paddings:
 
     def findings(self, port: Measurement, reference: Measurement) -> Iterator[Finding]:
         for path, words in _apart(port, reference):
-            words, why = f"{words}: only the gradient of that number's row differs", "by the layers' settings"
-            yield Finding("backward", path, Kind.PADDING_INDEX, words, f"{why}: the input does not hold the number")
+            words, why = f"{words}: only the gradient of this number's row differs", "compared by the layers' settings"
+            yield Finding("backward", path, Kind.PADDING_INDEX, words, f"{why}, because the input does not contain this number")
 
 
 def _apart(port: Measurement, reference: Measurement) -> Iterator[tuple[str, str]]:

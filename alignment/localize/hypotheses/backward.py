@@ -58,7 +58,7 @@ def padding_row(s: Subject) -> Hypotheses:
         return
     rows = set(np.flatnonzero((ours != right).reshape(len(ours), -1).any(1)).tolist())
     if rows and rows <= {own, expected}:
-        words = f"padding_idx {own}, expected {expected}: only the gradient of that number's row differs"
+        words = f"padding_idx {own}, expected {expected}: only the gradient of this number's row differs"
         yield seen(Kind.PADDING_INDEX, words)
 
 

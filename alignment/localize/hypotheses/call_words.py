@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,5 +97,33 @@ def operand_words(pair: PairedCalls, value: int) -> str:
     return f"{part}{title(maker)}{f' in line {maker.line}' if maker.line else ''}"
 
 
+def superfluous(pair: PairedCalls, one: Operation, value: int) -> str:
+    """That a call of the port should be left out, which is given a value that the reference uses unchanged."""
+    maker = pair.own_maker(value)
+    made = "the result of " if value not in pair.ours.given and maker is not None and len(maker.outputs) == 1 else ""
+    return f"{described(one)} is superfluous: expected {made}{operand_words(pair, value)} unchanged"
+
+
+def takes(one: str, mine: str, expected: str) -> str:
+    """That a call is given something else than in the reference."""
+    return f"{one} takes {mine}, expected {expected}"
+
+
 def listed_steps(steps: Sequence[Operation]) -> str:
-    return " and ".join(filter(None, [", ".join(in_full(step) for step in steps[:-1]), in_full(steps[-1])]))
+    """Calls in words, in order; one that is made several times in a row stands once, with the number of times."""
+    words = [(said, len(list(group))) for said, group in itertools.groupby(map(in_full, steps))]
+    *first, last = [said if count == 1 else f"{count} x {said}" for said, count in words]
+    return " and ".join(filter(None, [", ".join(first), last]))
+
+
+def without_common_ends(mine: Sequence[Operation], theirs: Sequence[Operation]) -> tuple[Sequence[Operation], Sequence[Operation]]:
+    """Two rows of calls without those at their ends that are the same on both sides; as they are where one would be empty."""
+
+    def same_call(one: Operation, other: Operation) -> bool:
+        return one.name == other.name and one.attributes == other.attributes
+
+    begin = len(list(itertools.takewhile(lambda both: same_call(*both), zip(mine, theirs, strict=False))))
+    ours, right = mine[begin:], theirs[begin:]
+    end = len(list(itertools.takewhile(lambda both: same_call(*both), zip(reversed(ours), reversed(right), strict=False))))
+    ours, right = ours[: len(ours) - end], right[: len(right) - end]
+    return (ours, right) if ours and right else (mine, theirs)

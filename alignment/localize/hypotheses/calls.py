@@ -225,7 +225,7 @@ class _Search:
             ):
                 one = one if other in following else other  # positions or a mask, and another call is wrong before they are used
             if one is not None:
-                return self._told(Proposal(Kind.UNKNOWN, f"from {in_full(one)} on", one, {}))
+                return self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
         return None
 
     def _first_number(self, pair: PairedCalls, roles: Roles) -> Operation | None:

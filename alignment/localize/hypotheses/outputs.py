@@ -13,7 +13,7 @@ from alignment.localize.blame import Subject, backward_quantities
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, seen
-from alignment.models.outputs import names_of
+from alignment.models.outputs import output_title
 from alignment.models.tracing import Answer
 
 DETACHED = Family("detached_outputs")
@@ -92,7 +92,5 @@ def changed(s: Subject) -> Iterator[Hypothesis]:
 
 
 def _names(s: Subject, numbers: list[int]) -> str:
-    """``output 2 (aux)``"""
-    known = names_of(s.call.output)
-    shown = [f"output {n + 1}{f' ({known[n]})' if n < len(known) and known[n] else ''}" for n in numbers]
-    return " and ".join(shown)
+    titles = [(number, output_title(number, s.call.output)) for number in numbers]
+    return " and ".join(title if number else title.replace("output", "output 1", 1) for number, title in titles)

@@ -28,7 +28,10 @@ from alignment.localize.hypotheses.call_words import (
     operand_words,
     same,
     steps_lacking,
+    superfluous,
+    takes,
     title,
+    without_common_ends,
 )
 from alignment.localize.roles import LOOKING_UP
 from alignment.models.links import plain
@@ -265,10 +268,10 @@ def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         if other.name == one.name and not _matched(pair, one, other, False) and _matched(pair, one, other, True):
             right = _arrays(pair, other)
             theirs = [next(v for v in one.inputs if _agree(pair, one, v, value)) for value in other.inputs]
-            words = f"{title(one)} of {listed(pair, one.inputs)} in this order, expected {listed(pair, theirs)}"
+            words = takes(title(one), f"{listed(pair, one.inputs)} in this order", listed(pair, theirs))
             if len({operand_words(pair, value) for value in theirs}) < len(theirs):  # all from one line
                 order = ", ".join(str(one.inputs.index(value) + 1) for value in theirs)
-                words = f"{title(one)} of {len(theirs)} tensors, expected in the order {order}"
+                words = takes(title(one), f"{len(theirs)} tensors in another order", order)
             yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
 
 
@@ -321,7 +324,7 @@ def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         before = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is None or m.number < one.number]
         later = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is not None and m.number > one.number]
         if before or later:
-            words = f"{title(one)} of {operand_words(pair, mine)}, expected of {operand_words(pair, (before or later)[0])}"
+            words = takes(title(one), operand_words(pair, mine), operand_words(pair, (before or later)[0]))
             words += "" if before else ", which the port computes only after it"
             kind = Kind.OPERAND if before else Kind.CALL_ORDER
             place = None if not before else _handed_over(one, [pair.own_maker(value) for value in (mine, before[0])])
@@ -382,9 +385,9 @@ def _operand_before(pair: PairedCalls, one: Operation, value: int, step: Operati
         return
     before, alone = pair.own_maker(wrong[0][0]), _used(pair, value) == 1
     mine, theirs = operand_words(pair, wrong[0][0]), operand_words(pair, made[-1])
-    words = f"{described(maker)} of {mine}, expected of {theirs}"
+    words = takes(described(maker), mine, theirs)
     if not alone:
-        words = f"{title(one)} of {described(maker)} of {mine}, expected of {described(step)} of {theirs}"
+        words = takes(title(one), f"{described(maker)} of {mine}", f"{described(step)} of {theirs}")
     since = before.line if before is not None and before.file == maker.file and alone and _used(pair, wrong[0][0]) == 1 else None
     place = maker if alone else None
     yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right, since=since, theirs=[step], place=place)
@@ -399,7 +402,7 @@ def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """A call too much: what follows wants one of its inputs."""
     for value in one.inputs:
         array = pair.ours.values[value]
-        words = f"{described(one)} is too much: expected {operand_words(pair, value)} as it is"
+        words = superfluous(pair, one, value)
         if one.outputs and one.name not in ("getitem", "split"):
             yield Proposal(Kind.CALL_EXTRA, words, one, {one.number: [array]})
 
@@ -585,7 +588,7 @@ def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: lis
     held = pair.held.get(wrong[0][1], []) if len(wrong) == 1 < len(steps) else []
     if held and not {value for step in steps for value in step.inputs} & set(held):  # else what stands between is too much
         words = operand_words(pair, wrong[0][0]), operand_words(pair, held[0])
-        return Kind.OPERAND, f"{title(last)} of {words[0]}, expected of {words[1]}"
+        return Kind.OPERAND, takes(title(last), *words)
     both = [[step for step in side if step.name not in LAYOUT] for side in (steps, chain)]
     names = [[step.name for step in side] for side in both]
     if names[0] != names[1] and sorted(names[0]) == sorted(names[1]) and _in_a_row(steps) and _in_a_row(chain):
@@ -600,13 +603,13 @@ def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: lis
         ]
         if len(chain[0].inputs) == len(last.inputs) + 1 and len(lacking) == 1 and last.name.startswith("call "):
             given, also = listed(pair, last.inputs), operand_words(pair, lacking[0])
-            return Kind.OPERAND, f"{title(last)} of {given}, expected also of {also}"
-        count = f"{len(last.inputs)} values, which are" if len(last.inputs) > 1 else "a value, which is"
-        return Kind.OPERAND, f"{title(last)} of {count} not those of the reference, or in another order"
+            return Kind.OPERAND, takes(title(last), given, f"also {also}")
+        return Kind.OPERAND, f"{title(last)} takes other values than in the reference, or in another order"
     if (own := listed_steps(steps)) == listed_steps(chain):
-        return Kind.OPERAND, f"{own}: as in the reference, but on other values or in another order"
-    formula = "another formula: " if len(steps) > 1 < len(chain) else ""
-    return Kind.OTHER_FUNCTION, f"{formula}{listed_steps(steps)}, expected {listed_steps(chain)}"
+        return Kind.OPERAND, f"{own}: the same calls as in the reference, but on other values or in another order"
+    mine, theirs = without_common_ends(steps, chain)
+    formula = "another formula: " if len({in_full(one) for one in mine}) > 1 < len({in_full(one) for one in theirs}) else ""
+    return Kind.OTHER_FUNCTION, f"{formula}{listed_steps(mine)}, expected {listed_steps(theirs)}"
 
 
 def _place(steps: Sequence[Operation]) -> tuple[int | None, Operation]:

@@ -22,7 +22,7 @@ from alignment.frameworks._calls import Arrays
 from alignment.frameworks.base import Behind, CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
-from alignment.localize.hypotheses.call_words import described, difference, in_full, operand_words, same, title
+from alignment.localize.hypotheses.call_words import described, difference, in_full, operand_words, same, superfluous, title
 from alignment.localize.hypotheses.proposals import ALONG, Proposal
 from alignment.models.forms.axes import Order
 from alignment.strangers import Refused
@@ -442,7 +442,7 @@ def _left_out(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[
     one = site[0]
     for place, value in enumerate(one.inputs):
         if one.name not in LAYOUT and len(one.outputs) == 1 and pair.ours.values[value].shape == _shape(pair, one):
-            words = f"{described(one)} is too much: expected {operand_words(pair, value)} as it is"
+            words = superfluous(pair, one, value)
             yield _at(site, Kind.CALL_EXTRA, words, partial(_one_of, place))
 
 
