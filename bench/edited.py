@@ -93,6 +93,7 @@ class Task:
         quick: end where something has failed, and locate nothing, whatever the workshop's other attempts do.
         suspect: name of a row that failed in an earlier attempt: what makes it is compared first where the attempt is quick.
         repair: packages and files in which a correction may be; candidates of it are wanted where there are any.
+        limit: seconds for it; the workshop's where None.
     """
 
     key: str
@@ -102,6 +103,7 @@ class Task:
     quick: bool = False
     suspect: str = ""
     repair: Sequence[str] = ()
+    limit: float | None = None
 
 
 @dataclass
@@ -219,7 +221,7 @@ class Workshop:
             "id": name,
             "path": [str(root), str(ENGINE)],
             "log": str(self.folder / f"{name}.log"),
-            "limit": self._limit(steps),
+            "limit": task.limit or self._limit(steps),
             "call": {
                 "project": str(root / self.project.relative_to(self.root)),
                 "steps": list(steps),

@@ -26,6 +26,9 @@ from bench.patch_rows import Row
 
 QUICKEST = 3  # the step that shows that the project as it is can be run
 LIMIT = 1800.0  # seconds for one attempt
+# Seconds for one trial, over which the change has made a network that is far too large, or a loop without an end: what is always
+# granted, and how many times as long as the step took with the mistake.
+LEAST_TRIAL, TRIAL_FACTOR = 30.0, 3.0
 CHECKS = {"alignment", "bench", "tests"}
 SOURCE = "edits"
 
@@ -98,6 +101,7 @@ class _Search:
     def first(self, budget: float) -> tuple[int | None, int]:
         """The first candidate with which the step passes, and how many were tried."""
         end, right, tried, row = time.monotonic() + budget, list[int](), 0, self.found.problem.partition(": ")[0]
+        limit = LEAST_TRIAL + TRIAL_FACTOR * (sum(self.found.by_step.values()) or self.found.seconds)
 
         def tasks() -> Iterator[Task]:
             nonlocal tried
@@ -105,7 +109,8 @@ class _Search:
                 if right or time.monotonic() > end:
                     return
                 tried += 1
-                yield Task(str(number), self.files(applied([self.fix(number)])), [self.fault.step], quick=True, suspect=row)
+                files = self.files(applied([self.fix(number)]))
+                yield Task(str(number), files, [self.fault.step], quick=True, suspect=row, limit=limit)
 
         for task, attempt in self.shop.run(tasks()):
             if attempt.outcome == "passed":

@@ -8,13 +8,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 
 from bench.cli import bench
+from bench.edited import Attempt
 from bench.patch_cases import PORT, REFERENCE, functional_cases, layer_cases
-from bench.patch_edits import corrector, sources_of
+from bench.patch_edits import _Search, corrector, sources_of
 from bench.patch_rows import Row, table
 from bench.patches import edits_of_steps, sample
 from projects.mobilenetv3.edits import EDITS
@@ -69,6 +71,27 @@ def test_a_correction_changes_no_check_and_nothing_of_the_reference():
 
     wanted = ["mobilenetv3_common", "mobilenetv3_paddle", "projects/mobilenetv3/project.py"]
     assert sources_of(Shop()) == wanted  # type: ignore[arg-type]
+
+
+def test_a_trial_that_does_not_end_is_stopped_long_before_the_search_is(tmp_path):
+    """A change may make a network that is far too large: its trial once lasted longer than the whole budget."""
+    (tmp_path / "port.py").write_text("a = 1\n")
+    tasks = []
+
+    class Shop:
+        root = tmp_path
+
+        def run(self, given):
+            for task in given:
+                tasks.append(task)
+                yield task, Attempt("timed out")
+
+    changes = [("constant", [("port.py", 4, 5, "8")]), ("constant", [("port.py", 4, 5, "2")])]
+    found = Attempt("failed", problem="row: differs", by_step={"5": 10.0}, candidates=changes)
+    (tmp_path / "copy").mkdir()
+    search = _Search(Shop(), SimpleNamespace(step=5), {}, tmp_path / "copy", found)
+    assert search.first(budget=240.0) == (None, 2)
+    assert [task.limit for task in tasks] == [60.0, 60.0] and all(task.quick for task in tasks)
 
 
 def test_a_sample_of_edits_is_of_the_steps_that_owe_them():
