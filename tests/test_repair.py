@@ -448,6 +448,34 @@ def test_what_the_words_of_a_finding_say_exactly_comes_first(tmp_path):
     assert made[0] == key(ast.parse(right)) and made[0] not in others
 
 
+CALLS = """
+class Gate:
+    def __init__(self):
+        self.pool, self.fc1, self.act, self.fc2 = parts()
+
+    def forward(self, x):
+        scale = self.fc1(self.pool(x))
+        return self.fc2(scale) * x
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("gate.act is missing between gate.fc1 and gate.fc2", "self.fc2(self.act(scale))"),
+        ("gate.act is missing before gate.fc1", "scale = self.fc1(self.act(self.pool(x)))"),
+        ("gate.act is missing after gate.fc2", "return self.act(self.fc2(scale)) * x"),
+    ],
+)
+def test_a_layer_is_called_first_where_the_finding_says_that_it_is_missing(words, right, tmp_path):
+    (tmp_path / "port.py").write_text(CALLS)
+    source = PortFile.of(tmp_path / "port.py")
+    region = Region(source, forward(source.tree), words=f"call_missing: {words}")
+    assert right in applied([ranked(region)[0].fix])[source.file].decode()
+    other = Region(source, forward(source.tree), words=f"call_missing: {words.replace('gate.act', 'relu')}")
+    assert not [one for one in ranked(other) if one.kind == "layer_where_it_is_missing"], "the class has no such layer"
+
+
 ALIKE = """
 def groups(config, own, trainable):
     kept = torch.stack([one.detach() for one in trainable], dim=0)

@@ -284,6 +284,25 @@ def activation_moved(region: Region) -> Iterator[SourceEdit]:
         yield from (edit for edit in make(region) if edit.line in region.lines)
 
 
+LACKING = re.compile(r"([\w.]+) (?:is|are) missing (?:(?:after|between) ([\w.]+)(?: and ([\w.]+))?|before ([\w.]+))")
+
+
+@maker
+def layer_where_it_is_missing(region: Region) -> Iterator[SourceEdit]:
+    """Where the finding says between which layers one is not called: around the call before it, or what the next one is given."""
+    stored = [n for n in ast.walk(region.source.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    for lacking, *beside in LACKING.findall(region.words):
+        layer, before, *after = (name.rpartition(".")[2] for name in (lacking, *beside))
+        calls = [node for node in region.nodes() if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        for call in calls if any(one.attr == layer for one in stored) else ():
+            base, name = call.func.value, call.func.attr  # type: ignore[attr-defined]
+            if not isinstance(base, ast.Name) or base.id != "self" or len(call.args) != 1:
+                continue
+            given = call if before and name == before else call.args[0] if name in after else None
+            if given is not None:
+                yield region.source.replaced(given, f"self.{layer}({region.source.text(given)})")
+
+
 def _behind(region: Region) -> Iterator[SourceEdit]:
     """``y = f(g(y))``, ``return y + x`` becomes ``y = g(y)``, ``return f(y + x)``: the first statement that adds to it."""
     for node in [region.function, *region.nodes()]:
