@@ -221,7 +221,8 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
 
     given = {role: _arguments(f"{role}_args", options.get(f"{role}_args")) for role in ("port", "reference")}
     makers = [maker_of("port", port, given["port"]), maker_of("reference", reference, given["reference"])]
-    args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text])
+    parser = audit_parser()
+    args = parser.parse_args(["--port", makers[0].text, "--reference", makers[1].text])
     for name, value in {**options, **{f"{role}_args": json.dumps(one) for role, one in given.items() if one}}.items():
         if name in more:  # one of audit's own arguments, by the command's name
             raise UserError(f"audit() has no argument {name!r}: what the command calls --input is inputs=")
@@ -232,7 +233,9 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
         if value is not None and not isinstance(value, str | Path | int | float):
             taken = f"what --{name.replace('_', '-')} takes, a text, a path or a number"
             raise UserError(f"{name}: expected {taken}; found {type(value).__name__}")
-        setattr(args, name, Path(str(value)) if name == "names" and value is not None else value)
+        kind = next((one.type for one in parser._actions if one.dest == name), None)
+        text = value if value is None or not (kind is Path or isinstance(value, Path)) else str(value)
+        setattr(args, name, Path(str(text)) if kind is Path and text is not None else text)  # as the command has it
     vars(args).update(more, report=folder)
     return _result(folder, audited(args, _flags(args, options, folder), makers[0], makers[1]))
 

@@ -311,7 +311,7 @@ _TITLES = {
     Kind.LAYER_EXTRA: "an extra layer",
     Kind.LAYER_RENAMED: "a renamed layer",
     Kind.LAYER_REPLACED: "another layer",
-    Kind.LAYER_NOT_CALLED: "a layer that is not called",
+    Kind.LAYER_NOT_CALLED: "another number of calls of a layer",
     Kind.BIAS_EXTRA: "an extra bias",
     Kind.BIAS_MISSING: "a missing bias",
     Kind.RAISES: "an error",

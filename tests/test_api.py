@@ -277,6 +277,22 @@ def test_the_arguments_of_what_makes_a_model_are_handed_on(tmp_path):
         audit(Sized(), Sized, port_args={"width": 5}, **given)
 
 
+def test_files_are_given_as_paths_or_as_texts_and_the_report_says_the_command(tmp_path):
+    """A path was an internal error."""
+    file = tmp_path / "sized.pth"
+    torch.save(Sized(width=5).state_dict(), file)
+    for weights in (file, str(file)):
+        given = {"inputs": PAIR, "weights": weights, "training": False, "report": tmp_path / "report"}
+        assert audit(Sized, Sized, port_args={"width": 5}, reference_args={"width": 5}, **given).passed
+    said = (tmp_path / "report" / "report.md").read_text()
+    assert (
+        "--input inputs.npz" in said
+        and f"--weights {file}" in said
+        and "--port-args '{\"width\": 5}'" in said
+        and "--eval-only" in said
+    )
+
+
 def test_what_a_flag_does_not_take_is_refused_in_the_words_of_a_program(tmp_path):
     given = {"training": False, "report": tmp_path}
     with pytest.raises(UserError, match="weights: expected what --weights takes, a text, a path or a number; found OrderedDict"):
@@ -290,3 +306,8 @@ def test_what_a_flag_does_not_take_is_refused_in_the_words_of_a_program(tmp_path
 def test_an_output_is_called_as_the_model_calls_it(tmp_path):
     wrong = audit(lambda: Sized(sign=-1.0), Sized, inputs=PAIR, training=False, report=tmp_path)
     assert [one.measured.partition(":")[0] for one in wrong.mistakes] == ["output 2 (second)"]
+
+
+def test_the_title_of_a_layer_that_is_called_too_often_does_not_say_that_it_is_not_called():
+    words = Place("a", "layer_not_called", "b is called 2 times in the port's forward, expected 1", "output: 1").card()
+    assert words.startswith("another number of calls of a layer at a")

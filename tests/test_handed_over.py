@@ -172,8 +172,8 @@ PADDLE = {"imports": "from paddle import nn", "module": "Layer"}
 def test_an_input_that_a_layer_is_not_given_is_named(given, audited):
     found, out = audited(LACKING.format(**PADDLE, given=given), LACKING.format(**TORCH, given=", gate"))
     hints = [one["hint"] for one in found]
-    assert len(hints) == (not given) and all("inner of the input, b in line" in one for one in hints), out
-    assert all("expected also of relu in line" in one for one in hints), out
+    assert len(hints) == (not given) and all("inner takes the input, b in line" in one for one in hints), out
+    assert all("expected also relu in line" in one for one in hints), out
 
 
 AVERAGED = """

@@ -45,9 +45,9 @@ def test_a_dropout_that_is_wrong_is_explained_from_the_values(case):
 
 
 def test_what_was_measured_of_a_dropout_says_what_it_does():
-    for change, words in (("rate", "1.111 in training, the reference 2"), ("in evaluation", "1 in training, the reference 1.25")):
+    for change, words in (("rate", "1.111, the reference by 2"), ("in evaluation", "1, the reference by 1.25")):
         found = Dropouts().explain({**RIGHT, **DROPOUTS[change][0]}, RIGHT)
-        assert found is not None and found.measured == f"of a 1 that is kept the port makes {words}", found.measured
+        assert found is not None and found.measured == f"in training the port multiplies what it keeps by {words}", found.measured
 
 
 def test_dropouts_that_do_the_same_are_no_difference():

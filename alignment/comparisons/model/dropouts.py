@@ -147,7 +147,7 @@ def _apart(ours: np.ndarray, theirs: np.ndarray) -> str:
     """What two layers make of an input of ones, in the mode in which they differ; ``""`` where their settings alone differ."""
     for mode, mine, right in zip(("training", "evaluation mode"), ours[1:], theirs[1:], strict=True):
         if mine != right:
-            return f"of a 1 that is kept the port makes {mine:.4g} in {mode}, the reference {right:.4g}"
+            return f"in {mode} the port multiplies what it keeps by {mine:.4g}, the reference by {right:.4g}"
     return ""
 
 
