@@ -4,11 +4,13 @@ into a port is no mistake of it."""
 import json
 
 import numpy as np
+import paddle
 import pytest
+from torch import nn
 
 from alignment.cli import main
 from alignment.frameworks import framework
-from alignment.frameworks.base import Call
+from alignment.frameworks.base import Call, Wanted
 from alignment.models.forms.axes import Rearranged
 from alignment.models.mending import mend
 from alignment.models.tracing import Network
@@ -222,3 +224,17 @@ def test_a_module_that_returns_something_else_takes_no_place(returned, tmp_path)
     blocks = [side.modules["blocks.0"] for side in sides]
     calls = [side.framework.call(one, (x, mask, None), {}, {"": one}).calls[""] for side, one in zip(sides, blocks, strict=True)]
     assert mend(*sides, "blocks.0", calls=tuple(calls)) is ("bias" in returned)
+
+
+@pytest.mark.parametrize("asked", [["0.weight"], ["1.weight"], ["0.weight", "1.weight"], []])
+def test_what_stands_in_a_layer_s_place_gives_gradients_whichever_are_asked_for(asked):
+    """Paddle's own function of Python refuses a gradient that it is not asked for by others."""
+    sides, paths = [framework("paddle"), framework("torch")], {"": "", "0": "0", "1": "1"}
+    ours, theirs = paddle.nn.Sequential(paddle.nn.Embedding(5, 4), paddle.nn.Linear(4, 4)), nn.Sequential(
+        nn.Embedding(5, 4), nn.Linear(4, 4)
+    )  # fmt: skip
+    port = Network(sides[0], ours, paths)
+    assert mend(port, Network(sides[1], theirs), "1")
+    tensors = dict(ours.named_parameters())
+    made = sides[0].vjp(ours, (np.arange(5),), None, Wanted(parameters={name: tensors[name] for name in asked}))
+    assert {name for name, gradient in made.parameters.items() if gradient is not None} == set(asked)

@@ -225,6 +225,8 @@ class Paddle(Taped):
 
     def _pulled_too(self, module: nn.Layer) -> list[paddle.Tensor]:
         inside = module.sublayers(include_self=True) if isinstance(module, nn.Layer) else []
+        if any(self.computing in vars(layer) for layer in inside):  # what _PaddleOutside is given, but nobody asks for, is refused
+            return list(module.parameters())
         return [tensor for layer in inside if isinstance(layer, nn.layer.rnn.RNNBase) for tensor in layer.parameters()]
 
     def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[paddle.Tensor]:

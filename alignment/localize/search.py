@@ -154,6 +154,19 @@ def _inside(pair: Pair, key: str, phase: str, form: frozenset[str]) -> Iterator[
     for child in _ordered(pair, path, phase):
         if child.split("#")[0] in form and pair.takes(child) and pair.blame(key, phase, whole=True).guilty:
             yield from _inside(pair, child, phase, of_another_form(pair, child, phase, _suspects(pair, child.split("#")[0])))
+    if pair.truth is None and not pair.stored and pair.blame(key, phase, whole=True).guilty:
+        for child in _beside_rounding(pair, path, form):
+            yield from _descend(pair, child, phase, form)
+
+
+def _beside_rounding(pair: Pair, path: str, form: frozenset[str], inside: bool = False) -> Iterator[str]:
+    """Guilty calls inside others that pass since rounding becomes large there: a mask of -1e9 takes nine digits of the scores."""
+    for child in (one for one in _ordered(pair, path, "forward") if one.split("#")[0] not in form):
+        blame = pair.blame(child, "forward")  # of one that cannot be called alone nothing is known
+        if blame.guilty and inside:
+            yield child
+        elif not blame.guilty and blame.own > pair.rtol:
+            yield from _beside_rounding(pair, child.split("#")[0], form, True)
 
 
 def _around(pair: Pair, path: str) -> str:
