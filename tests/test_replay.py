@@ -267,3 +267,85 @@ def test_an_activation_that_the_caller_applies_is_no_mistake_beside_one(wrong, p
 def test_an_activation_in_the_block_and_in_the_caller_is_one_too_many():
     first = found(Units("twice"), Blocks(), np.random.default_rng(0).standard_normal((2, 5, 3)))
     assert "gelu" in first.hint.lower(), first.line()
+
+
+class WrittenOut(torch.nn.Module):
+    """An attention that is written out; it also gives the bias of its scores, which the port's caller keeps."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.q, self.v, self.factor = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), factor
+
+    def forward(self, x, bias):
+        q, k, v = (y.view(*y.shape[:2], 2, 4).transpose(1, 2) for y in (self.q(x), x, self.v(x)))
+        scores = q @ k.transpose(3, 2)
+        scores = (scores if self.factor is None else scores * self.factor) + bias
+        return (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(x.shape), bias
+
+
+class Attended(nn.Layer):
+    """The same by a function, or by ``einsum``."""
+
+    def __init__(self, scale, function=True):
+        super().__init__()
+        self.q, self.v, self.scale, self.function = nn.Linear(8, 8), nn.Linear(8, 8), scale, function
+
+    def forward(self, x, bias):
+        q, k, v = (y.reshape([*y.shape[:2], 2, 4]) for y in (self.q(x), x, self.v(x)))
+        if self.function:
+            bias = bias.expand([x.shape[0], 2, x.shape[1], x.shape[1]])
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=self.scale).flatten(2)
+        scores = paddle.einsum("bqhd,bkhd->bhqk", q, k)
+        scores = (scores if self.scale is None else scores * self.scale) + bias
+        return paddle.einsum("bhqk,bkhd->bqhd", F.softmax(scores, -1), v).flatten(2)
+
+
+class Around(torch.nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.inner = WrittenOut(factor)
+
+    def forward(self, x, bias):
+        return self.inner(x, bias)[0]
+
+
+class AroundOurs(nn.Layer):
+    def __init__(self, *given):
+        super().__init__()
+        self.inner = Attended(*given)
+
+    def forward(self, x, bias):
+        return self.inner(x, bias)
+
+
+SCALES = {
+    "scaled by the function": (None, None, True, "takes the scores times 0.5, expected as they are"),
+    "scaled otherwise": (0.3, None, True, "takes the scores times 0.5, expected times 0.3"),
+    "a call too much": (None, 0.3, False, "* 0.3 is too much"),
+    "a call that is missing": (0.3, None, False, "* 0.3 is missing"),
+    "right": (0.3, 0.3, True, ""),
+    "right without a factor": (None, 1.0, True, ""),
+    "right with a call": (0.3, 0.3, False, ""),
+}
+
+
+@pytest.mark.parametrize("case", SCALES)
+def test_a_constant_factor_of_scores_is_named(case):
+    factor, scale, function, words = SCALES[case]
+    rng = np.random.default_rng(0)
+    first = found(AroundOurs(scale, function), Around(factor), rng.standard_normal((2, 5, 8)), rng.standard_normal((1, 2, 5, 5)))
+    assert (first is None) is (not words) and words in (first.hint if first else ""), first.line()
+
+
+def test_numbers_that_are_only_repeated_are_not_where_a_port_leaves_the_reference():
+    """A form of the mask; what is wrong behind it has no name."""
+
+    class Capped(WrittenOut):
+        def forward(self, x, bias):
+            self.factor = (1 + 0.1 * torch.sin(3 * x)).mean(-1)[:, None, :, None]
+            return super().forward(x, bias)
+
+    theirs, rng = Around(None), np.random.default_rng(0)
+    theirs.inner = Capped(None)
+    first = found(AroundOurs(None), theirs, rng.standard_normal((2, 5, 8)), rng.standard_normal((1, 2, 5, 5)))
+    assert first is not None and "from scaled_dot_product_attention" in first.hint, first.line()

@@ -452,6 +452,12 @@ class Pair:
         """How many of a call's outputs the port's module gives: its caller may do without the rest, or have them from elsewhere."""
         return self.matching.adapters[path].gives(len(call.gradients or leaves(call.output, np.ndarray)))
 
+    def both_answers(self, path: str, call: Call) -> tuple[Answer, Answer]:
+        """What both sides give for the input of a call, as far as the port's module gives it."""
+        ours, theirs = (side.answer(path, call) for side in (self.port, self.reference))
+        theirs.outputs = theirs.outputs[: self.matching.adapters[path].gives(len(theirs.outputs))]
+        return ours, theirs
+
     def in_shape(self, blame: Blame) -> Blame:
         """What is wrong besides the shapes, where the port's outputs have other axes of size 1 alone; else the blame as it is."""
         both = list(zip(blame.ours.outputs, blame.theirs.outputs, strict=False))

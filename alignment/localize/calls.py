@@ -91,7 +91,8 @@ class PairedCalls:
     Attributes:
         ours, theirs: the calls.
         exact: by number of a value of the port's: the reference's values that equal it in shape too, or are made as it is.
-        flat: the same, where the shape may differ; of a weight, where it may lie transposed.
+        flat: the same, where the shape may differ; of a weight, where it may lie transposed; of what is only extended along axes
+            of size 1, what is extended.
         held: numbers of the reference's values that the port has, in the same shape or made in the same way -> of the port's.
         orders: in which the axes of the port's arrays may stand otherwise.
         rtol: within which two values are equal.
@@ -252,6 +253,9 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: floa
             found = there.like(array.T)
         exact.append(same)
         flat.append(set(found))
+    for one in (one for one in ours.operations if one.name == "expand" and one.inputs):
+        for value in (value for value in one.outputs if not flat[value]):
+            flat[value] = flat[one.inputs[0]]
     return PairedCalls(ours, theirs, exact, flat, dict(held), orders, rtol)
 
 

@@ -73,7 +73,7 @@ def _with_other_weights(s: Subject) -> list[Proposal]:
         return []
     sides = [s.pair.port, s.pair.reference]
     with sides[0].holding(s.path, other_weights), sides[1].holding(s.path, other_weights):
-        ours, theirs = (side.answer(s.path, s.call) for side in sides)
+        ours, theirs = s.pair.both_answers(s.path, s.call)
         if ours.error or theirs.error:
             return []
         return _Search(replace(s, blame=replace(s.blame, ours=ours, theirs=theirs), _probes={})).found()
@@ -193,7 +193,7 @@ class _Search:
         if self.s.blame.own < tolerance.FLOAT32_CONSTANT:
             return []
         s, call = self.s, self.s.call.changed(lambda array: np.roll(array, 1))
-        ours, theirs = (side.answer(s.path, call) for side in (s.pair.port, s.pair.reference))
+        ours, theirs = s.pair.both_answers(s.path, call)
         if ours.error or theirs.error:
             return []
         other = _Search(replace(s, call=call, blame=replace(s.blame, ours=ours, theirs=theirs), _probes={}), self.opened, self.rtol)
@@ -210,7 +210,7 @@ class _Search:
         pair, roles = aligned(ours, self.theirs, self.orders, self.rtol), Roles(ours)
         for one in pair.candidates(tables=True):
             if one.outputs and all(pair.flat[value] for value in main(one)):
-                continue  # the reference's numbers in another shape
+                continue  # the reference's numbers in another shape, or several times
             if one.name in LAYOUT and not pair.known(one):
                 continue  # a weight of the port's own, of two layers in one
             following = [user for user, _ in roles.below(one.outputs, frozenset(other.name for other in ours.operations))]

@@ -316,16 +316,42 @@ def _axes(axes: tuple[int, ...]) -> str:
 
 
 def _scale(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
-    """A factor of the scores of an attention that is not that of the width of a head, which a function of the reference knows."""
+    """A factor of the scores of an attention that is not the reference's: of a function, of a call, or missing behind a product."""
     one, key = site[0], next((key for key in ("constant", "by") if key in site[0].attributes), None)
-    if key is None or one.name not in ("mul", "div") or not any(other.name == SCORES for other in pair.theirs.operations):
-        return
-    widths = {pair.theirs.values[other.inputs[0]].shape[-1] for other in pair.theirs.operations if other.name == SCORES}
-    for width in sorted(widths):
-        right = width**-0.5 if one.name == "mul" else width**0.5
-        if not same(one.attributes[key], right):
-            words = f"{title(one)} {one.attributes[key]:.6g}, expected {right:.6g}, of the root of {width}, the width of a head"
-            yield _at(site, Kind.ATTENTION_SCALE, words, {key: right})
+    widths, constants = _head_widths(pair.theirs), _factors(pair.theirs)
+    if one.name == SCORES:
+        own = one.attributes.get("scale") or pair.ours.values[one.inputs[0]].shape[-1] ** -0.5
+        for factor in (one for one in (*(width**-0.5 for width in widths), 1.0, *constants) if not same(one, own)):
+            expected = "as they are" if factor == 1.0 else f"times {factor:.6g}"
+            words = f"{title(one)} takes the scores times {own:.6g}, expected {expected}"
+            yield _at(site, Kind.ATTENTION_SCALE, words, {"scale": factor})
+    elif key is not None and one.name in ("mul", "div"):
+        for width in widths:
+            right = width**-0.5 if one.name == "mul" else width**0.5
+            if not same(one.attributes[key], right):
+                words = f"{title(one)} {one.attributes[key]:.6g}, expected {right:.6g}, of the root of {width}, the width of a head"
+                yield _at(site, Kind.ATTENTION_SCALE, words, {key: right})
+    elif one.name == "matmul" and _floating(pair, one):
+        held = _factors(pair.ours)
+        for factor in (one for one in (*(width**-0.5 for width in widths), *constants) if not any(same(one, own) for own in held)):
+            words = f"* {factor:.6g} is missing behind {described(one)}"
+            yield _at(site, Kind.CALL_MISSING, words, Behind(partial(_combined, np.multiply, np.float64(factor))))
+
+
+def _head_widths(trace: Trace) -> list[int]:
+    """The widths of the heads in the attentions that a function computes."""
+    return sorted({trace.values[one.inputs[0]].shape[-1] for one in trace.operations if one.name == SCORES})
+
+
+def _factors(trace: Trace) -> list[float]:
+    """The constants by which something is multiplied."""
+    numbers = [(one.name, one.attributes.get("constant" if one.name == "mul" else "by")) for one in trace.operations]
+    found = [
+        value if name == "mul" else 1 / value
+        for name, value in numbers
+        if name in ("mul", "div") and isinstance(value, float) and value
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _shape(pair: PairedCalls, one: Operation) -> tuple[int, ...]:
@@ -575,6 +601,7 @@ def _raised(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 CHANGES = (
     _usual,
+    _scale,
     _parts,
     _halves,
     _alternate,
@@ -585,7 +612,6 @@ CHANGES = (
     _along,
     _reduced,
     _numbers,
-    _scale,
     _swapped,
     _left_out,
     _functions,
