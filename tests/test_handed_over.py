@@ -104,11 +104,23 @@ class Net(nn.Layer):
         return x
 """
 LOOP = "        for layer in self.layers:\n            x = layer(x, bias)"
+HELPER = """
+import numpy as np
+
+
+def places(n):
+    rows = np.arange(n)[None, :]
+    columns = np.arange(n)[:, None]
+    far = np.abs(columns) - 1  # of one axis
+    return columns - rows + 4 + 0 * far
+"""
 MISTAKES = {
     "the wrong one of two": (LOOP, LOOP.replace("layer in self.layers", "i, layer in enumerate(self.layers)").replace(
         "(x, bias)", "(x, mask if i == 1 else bias)"), "x = layer(", "expected + in line"),
     "a wrong one": ("np.arange(n)[None, :] - np.arange(n)[:, None]", "np.arange(n)[:, None] - np.arange(n)[None, :]",
-        "paddle.gather(", "looks up are the reference's with rows and columns exchanged"),
+        "place = np.arange(n)[:, None]", "looks up are the reference's with rows and columns exchanged"),
+    "a wrong one of a helper": ("        place = np.arange(n)[None, :] - np.arange(n)[:, None] + 4", "        place = places(n)",
+        "columns - rows", "looks up are the reference's with rows and columns exchanged"),
     "other places": ("[:, None] + 4", "[:, None] + 3", "paddle.gather(", "looks up are not the reference's: at [0, 0] 3, "),
 }  # fmt: skip
 
@@ -136,7 +148,7 @@ def test_a_port_whose_layers_share_what_they_are_given_is_right(audited):
 def test_what_is_handed_over_is_followed_to_where_it_is_made(case, audited):
     before, after, line, words = MISTAKES[case]
     assert before in OURS
-    source = OURS.replace(before, after)
+    source = HELPER + OURS.replace(before, after) if "helper" in case else OURS.replace(before, after)
     found, out = audited(source)
     number = next(n for n, text in enumerate(source.splitlines(), start=1) if line in text)
     assert len(found) == 1 and words in found[0]["hint"], out

@@ -349,3 +349,40 @@ def test_numbers_that_are_only_repeated_are_not_where_a_port_leaves_the_referenc
     theirs.inner = Capped(None)
     first = found(AroundOurs(None), theirs, rng.standard_normal((2, 5, 8)), rng.standard_normal((1, 2, 5, 5)))
     assert first is not None and "from scaled_dot_product_attention" in first.hint, first.line()
+
+
+class Begun(torch.nn.Module):
+    """Tokens that are moved one place on, behind one that begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(9, 4)
+
+    def forward(self, labels):
+        moved = labels.new_zeros(labels.shape)
+        moved[..., 1:] = labels[..., :-1].clone()
+        moved[..., 0] = 3
+        return self.words(moved.masked_fill(moved == 8, 2))
+
+
+class BegunOurs(nn.Layer):
+    """The same, joined."""
+
+    def __init__(self, start=3, pad=2):
+        super().__init__()
+        self.words, self.start, self.pad = nn.Embedding(9, 4), start, pad
+
+    def forward(self, labels):
+        first = paddle.full([labels.shape[0], 1], self.start, dtype=labels.dtype)
+        moved = paddle.concat([first, labels[:, :-1]], axis=1)
+        return self.words(paddle.where(moved == 8, paddle.full_like(moved, self.pad), moved))
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({}, ""),
+    ({"start": 1}, "full fill value 1, expected 3"),
+    ({"pad": 1}, "full_like fill value 1, expected 2"),
+])  # fmt: skip
+def test_a_number_that_is_filled_in_is_named(given, words):
+    first = found(BegunOurs(**given), Begun(), np.array([[1, 2, 5, 8, 4], [4, 5, 6, 7, 8], [7, 8, 2, 3, 0]]))
+    assert (first is None) is (not words) and words in (first.hint if first else ""), first.line()

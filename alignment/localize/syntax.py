@@ -156,6 +156,48 @@ class SourceTree:
                 at += [part for one in makers if len(makers) == 1 for part in parts(one.value) if isinstance(part, ast.expr)]
         return list(dict.fromkeys(one.attr for one in at if isinstance(one, ast.Attribute) and is_own(one)))
 
+    def differences_behind(self, line: int) -> list[ast.BinOp]:
+        """The differences of positions, each along an axis of its own, from which what stands in a line may come, in this file."""
+        functions = {one.name: one for one in self.parents if isinstance(one, ast.FunctionDef)}
+        at: list[ast.AST] = [node for node in self.parents if isinstance(node, ast.expr) and node.lineno == line]
+        seen, found = set[tuple[ast.AST | None, str]](), list[ast.BinOp]()
+        for node in at:  # grows meanwhile
+            for one in ast.walk(node):
+                if (
+                    isinstance(one, ast.BinOp)
+                    and isinstance(one.op, ast.Sub)
+                    and self._widened(one.left)
+                    and self._widened(one.right)
+                ):
+                    found.append(one)
+                called = (
+                    functions.get(getattr(one.func, "id", getattr(one.func, "attr", ""))) if isinstance(one, ast.Call) else None
+                )
+                if called is not None and (called, "") not in seen:
+                    seen.add((called, ""))
+                    at.append(called)
+                within = self.function(one)
+                if isinstance(one, ast.Name) and within is not None and (within, one.id) not in seen:
+                    seen.add((within, one.id))
+                    at += self._held_by(one, within)
+        return list(dict.fromkeys(found))
+
+    def _widened(self, node: ast.expr) -> bool:
+        """Whether an expression, or the name that stands for it, is given a further axis."""
+        within = self.function(node)
+        parts = [node, *(self._held_by(node, within) if isinstance(node, ast.Name) and within is not None else ())]
+        inside = [one for part in parts for one in ast.walk(part)]
+        indices = [part for one in inside if isinstance(one, ast.Subscript) for part in ast.walk(one.slice)]
+        return any(isinstance(one, ast.Constant) and one.value is None for one in indices) or any(
+            isinstance(one, ast.Attribute) and one.attr in ("unsqueeze", "expand_dims", "newaxis", "reshape", "view")
+            for one in inside
+        )
+
+    def _held_by(self, name: ast.Name, within: ast.AST) -> list[ast.expr]:
+        """What a name is given in a function."""
+        makers = [one for one in ast.walk(within) if isinstance(one, ast.Assign) and name.id in bound_names(one)]
+        return [one.value for one in makers]
+
     def conditions(self, node: ast.AST) -> list[ast.expr]:
         """The conditions inside its function on which it depends whether a node is run."""
         found, above = list[ast.expr](), self.parents.get(node)

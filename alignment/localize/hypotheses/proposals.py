@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from alignment.localize.hypotheses.call_words import (
     without_common_ends,
 )
 from alignment.localize.roles import LOOKING_UP
+from alignment.localize.syntax import SourceTree
 from alignment.models.links import plain
 from alignment.raised import shown
 from alignment.strangers import Refused
@@ -251,13 +253,23 @@ def _looked_up(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
                 continue
             if np.array_equal(mine := mine.reshape(right.shape), right):
                 continue
+            place = None
             if mine.ndim == 2 and np.array_equal(mine, right.T):
                 words = "the reference's with rows and columns exchanged (a difference of positions taken the other way round)"
+                place = _of_difference(one)
             else:
-                place = tuple(int(n) for n in np.argwhere(mine != right)[0])
-                words = f"not the reference's: at {list(place)} {mine[place]}, expected {right[place]}"
+                first = tuple(int(n) for n in np.argwhere(mine != right)[0])
+                words = f"not the reference's: at {list(first)} {mine[first]}, expected {right[first]}"
             words = f"the positions that {title(user)} looks up are {words}"
-            yield Proposal(Kind.OPERAND, words, one, {one.number: [right]}, [right], certain=True)
+            yield Proposal(Kind.OPERAND, words, one, {one.number: [right]}, [right], certain=True, place=place)
+
+
+def _of_difference(one: Operation) -> Operation | None:
+    """A call as if made where the difference of positions stands from which its value comes; None where that is not sure."""
+    with contextlib.suppress(OSError, SyntaxError):
+        lines = {found.lineno for found in SourceTree.of(Path(one.file)).differences_behind(one.line)}
+        return replace(one, line=lines.pop(), site=-1) if len(lines) == 1 else None
+    return None
 
 
 def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:

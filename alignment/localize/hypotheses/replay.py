@@ -42,6 +42,8 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
     "interpolate": {"align_corners": (False, True)},
 }
 NUMBERS = ("constant", "by", "from")
+# Calls that put one number into a tensor, or into a part of it.
+FILLING = {"full": "fill_value", "full_like": "fill_value", "masked_fill": "value", "setitem": "value"}
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": formulas.ACTIVATIONS["ReLU"], "silu": formulas.ACTIVATIONS["Swish"], "gelu": formulas.ACTIVATIONS["GELU"],
     "softplus": formulas.ACTIVATIONS["Softplus"], "sigmoid": formulas.sigmoid, "tanh": np.tanh, "exp": np.exp, "log": np.log,
@@ -94,9 +96,10 @@ def _mends(case: Rerun, one: Proposal) -> bool:
     if trace is None or trace.error or not case.right(trace):
         return False
     reached = {value for call in trace.operations if call.number in one.changes for value in call.outputs}
+    kinds = "fiu" if one.operation.name in FILLING else "f"  # of a token that is filled in, the number is looked up
     for call in trace.operations:
         if reached & set(call.inputs):
-            reached |= {value for value in call.outputs if trace.values[value].dtype.kind == "f"}
+            reached |= {value for value in call.outputs if trace.values[value].dtype.kind in kinds}
     return bool(reached & set(trace.results))  # where it only picks among numbers, many a change picks the same
 
 
@@ -335,7 +338,7 @@ def _scale(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Pro
         held = _factors(pair.ours)
         for factor in (one for one in (*(width**-0.5 for width in widths), *constants) if not any(same(one, own) for own in held)):
             words = f"* {factor:.6g} is missing behind {described(one)}"
-            yield _at(site, Kind.CALL_MISSING, words, Behind(partial(_combined, np.multiply, np.float64(factor))))
+            yield _at(site, Kind.CALL_MISSING, words, Behind(partial(_combined, np.multiply, np.asarray(factor))))
 
 
 def _head_widths(trace: Trace) -> list[int]:
@@ -352,6 +355,24 @@ def _factors(trace: Trace) -> list[float]:
         if name in ("mul", "div") and isinstance(value, float) and value
     ]
     return list(dict.fromkeys(found))
+
+
+def _filled(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Another number that the reference puts into a tensor, or into a part of one."""
+    one = site[0]
+    held = [(other, FILLING[other.name]) for other in pair.theirs.operations if other.name in FILLING]
+    numbers = [other.spelled.get(key, other.attributes.get(key)) for other, key in held]
+    numbers += [float(other.name.endswith("ones")) for other in pair.theirs.operations if other.name.endswith(("zeros", "ones"))]
+    key = FILLING.get(one.name, "")
+    own = one.attributes.get(key)
+    tried = [own]
+    for number in numbers if isinstance(own, int | float) else ():
+        if isinstance(number, int | float) and not any(same(float(number), known) for known in tried):
+            tried.append(float(number))
+            given = one.spelled.get(key, own)
+            right = int(number) if isinstance(given, int) and float(number).is_integer() else float(number)
+            words = f"{title(one)} {key.replace('_', ' ')} {given}, expected {right}"
+            yield _at(site, Kind.CALL_ARGUMENT, words, {key: right})
 
 
 def _shape(pair: PairedCalls, one: Operation) -> tuple[int, ...]:
@@ -602,6 +623,7 @@ def _raised(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 CHANGES = (
     _usual,
     _scale,
+    _filled,
     _parts,
     _halves,
     _alternate,
