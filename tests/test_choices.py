@@ -48,11 +48,15 @@ class Net(nn.Module):
         self.pool = Pool("mean")
         self.head = nn.Linear(8, 3)
 
+    @staticmethod
+    def weigh(x, both=True):
+        return torch.abs(x) + x if both else torch.abs(x)
+
     def forward(self, x):
         x = self.embed(x)
         for block in self.blocks:
             x = block(x)
-        return self.head(self.pool(x))
+        return self.head(self.weigh(self.pool(x), both=not self.training and False))
 """
 PORT = (
     REFERENCE.replace("import torch\nfrom torch import nn\nfrom torch.nn", "import paddle\nfrom paddle import nn\nfrom paddle.nn")
@@ -72,11 +76,14 @@ CASES = {
     "another name": (OTHER_NAMES, ("Block(8, first=False)", "Block(8, first=True)"), "call_order", "", "return x + self.scale"),
     "mode": (PORT, ('Pool("mean")', 'Pool("max")'), "setting", "mode of Pool is 'max', expected 'mean'", 'Pool("max")'),
     "number": (PORT, ("scale=0.5", "scale=0.25"), "call_argument", "* 0.25, expected 0.5", "scale=0.25"),
+    "flag of a method": (PORT, ("both=not self.training and False", "both=True"), "setting",
+        "weigh is given both=True, expected False", "self.weigh("),
+    "sound flag of a method": (PORT, ("both=not self.training and False", "both=False"), "", "", ""),
     # The flag is right, and the line that asks for it is wrong.
     "condition": (PORT, ("if self.normalize else", "if not self.normalize else"), "call_extra", "normalize", "if not self"),
     "sound of another name": (OTHER_NAMES, (), "", "", ""),
 }  # fmt: skip
-CORRECTED = {"flag", "mode", "number"}  # the card has the line as it should be
+CORRECTED = {"flag", "mode", "number", "flag of a method"}  # the card has the line as it should be
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -360,7 +360,8 @@ def _of_choice(s: Subject, where: str, wrong: Sequence[Proposal]) -> Finding | N
         return None
     place, kind = f"{shown(attribute.place[0])}:{attribute.place[1]}", type(s.pair.port.modules[s.path]).__name__
     found, expected = attribute.found, attribute.expected
-    given = Argument(source=place, function=kind, name=attribute.name, given=True, found=found, expected=expected)
+    called = attribute.method or kind
+    given = Argument(source=place, function=called, name=attribute.name, given=True, found=found, expected=expected)
     measured = f"{s.blame.measured}, {_given(s.pair, s.blame)}"
     return Finding("forward", where, chosen.kind, chosen.words, measured, place, arguments=[given])
 

@@ -1,10 +1,15 @@
-"""An attribute of a class of somebody's own that has another value than it should: a flag, a mode, a number it computes with."""
+"""An attribute of a class of somebody's own that has another value than it should: a flag, a mode, a number it computes with.
+
+Likewise a flag that the class gives to a method of its own.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,18 +33,20 @@ Trees = list[tuple[Path, ast.ClassDef]]
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute of a module.
+    """An attribute of a module, or an argument that it gives to a method of its own.
 
     Attributes:
         name: of it.
         found, expected: the value that it has, and the one that it should have.
-        place: where its class sets it.
+        place: where its class sets it, or calls the method.
+        method: which is given the argument; ``""`` for an attribute.
     """
 
     name: str
     found: Any
     expected: Any
     place: FileLine
+    method: str = ""
 
 
 @CHOICES
@@ -54,7 +61,43 @@ def as_the_reference_has_it(s: Subject) -> Iterator[Hypothesis]:
         if type(wanted) is type(held) and wanted != held:
             choice = Attribute(name, held, wanted, place)
             words = f"{name} of {type(mine).__name__} is {held!r}, expected {wanted!r}"
-            yield Hypothesis(Kind.SETTING, words, functools.partial(_with, choice), tolerance.FLOAT32_CONSTANT, about=choice)
+            predict = functools.partial(_with, {name: wanted})
+            yield Hypothesis(Kind.SETTING, words, predict, tolerance.FLOAT32_CONSTANT, about=choice)
+
+
+@CHOICES
+def given_to_a_method(s: Subject) -> Iterator[Hypothesis]:
+    """A flag that stands in the call of a method, which the reference's class has, too, with an argument of the same name."""
+    port, theirs = s.pair.port, s.pair.reference
+    if s.phase != "forward" or s.pair.truth is not None or s.pair.stored or port.framework.knows(port.modules[s.path]):
+        return
+    mine, other = port.modules[s.path], theirs.modules[s.path]
+    for file, tree in class_trees(type(mine), port.framework.module_type):
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_own(node.func)):
+            method = getattr(call.func, "attr", "")
+            for flag in (one for one in call.keywords if isinstance(getattr(one.value, "value", None), bool)):
+                held = getattr(flag.value, "value", None)
+                if flag.arg and flag.arg in _parameters(mine, method) and flag.arg in _parameters(other, method):
+                    choice = Attribute(flag.arg, held, not held, (file, flag.value.lineno), method)
+                    words = f"{method} is given {flag.arg}={held}, expected {not held}"
+                    predict = functools.partial(_with, {method: _turned(getattr(mine, method), flag.arg, held)})
+                    yield Hypothesis(Kind.SETTING, words, predict, tolerance.FLOAT32_CONSTANT, about=choice)
+
+
+def _parameters(module: Module, method: str) -> list[str]:
+    """The names of a method's arguments; none where the module has no such method."""
+    with contextlib.suppress(TypeError, ValueError):
+        return list(inspect.signature(getattr(module, method)).parameters)
+    return []
+
+
+def _turned(method: Callable[..., Any], flag: str, held: Any) -> Callable[..., Any]:
+    """The method, which takes a flag that has this value for the contrary."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **{**kwargs, flag: not held} if kwargs.get(flag) is held else kwargs)
+
+    return called
 
 
 def _read(module: Module, trees: Trees) -> dict[str, tuple[Any, FileLine]]:
@@ -70,9 +113,9 @@ def _read(module: Module, trees: Trees) -> dict[str, tuple[Any, FileLine]]:
     return {name: (held, place) for name, (held, place) in found.items() if isinstance(held, SIMPLE)}
 
 
-def _with(choice: Attribute, s: Subject) -> np.ndarray | None:
-    """The output that differs, of the port's module with the other value, where all its outputs are the reference's then."""
-    made, right = s.pair.port.answer_set(s.path, s.call, {choice.name: choice.expected}, own=True).outputs, s.blame.theirs.outputs
+def _with(changes: Mapping[str, Any], s: Subject) -> np.ndarray | None:
+    """The output that differs, of the port's module with other attributes, where all its outputs are the reference's then."""
+    made, right = s.pair.port.answer_set(s.path, s.call, changes, own=True).outputs, s.blame.theirs.outputs
     fits = len(made) == len(right) and all(
         close(one, two, tolerance.FLOAT32_CONSTANT) for one, two in zip(made, right, strict=True)
     )
