@@ -311,3 +311,13 @@ def test_an_output_is_called_as_the_model_calls_it(tmp_path):
 def test_the_title_of_a_layer_that_is_called_too_often_does_not_say_that_it_is_not_called():
     words = Place("a", "layer_not_called", "b is called 2 times in the port's forward, expected 1", "output: 1").card()
     assert words.startswith("another number of calls of a layer at a")
+
+
+def test_a_line_that_stands_beside_a_finding_is_not_said_twice():
+    from alignment.finding import Finding
+    from alignment.kinds import Kind
+    from alignment.report.page_cards import cards
+
+    one = Finding("forward", "Net.forward", Kind.CALL_EXTRA, "port.py:18: + is superfluous", "output: 1", "port.py:18")
+    page = cards([one], [[]], [])
+    assert page.replace("<wbr>", "").count("port.py:18") == 1 and "+ is superfluous" in page

@@ -72,8 +72,7 @@ def _rows(wrong: Sequence[Finding]) -> list[str]:
     """The table of mistakes; those that say the same, of one line, are one row."""
     together: dict[tuple[str, ...], list[tuple[int, Finding]]] = {}
     for number, one in enumerate(wrong, start=1):
-        words = one.hint.removeprefix(f"{one.source}: ") if one.source else one.hint  # the last column says the line
-        said = str(one.kind) or "-", words or "no known mistake", table.source_of(one) or "-"
+        said = str(one.kind) or "-", table.words_beside_line(one) or "no known mistake", table.source_of(one) or "-"
         together.setdefault(said if one.hint and one.source else (*said, str(number)), []).append((number, one))
     lines = ["| | place | kind | what | line |", "|---|---|---|---|---|"]
     for told, alike in together.items():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from alignment.finding import Finding
 from alignment.report.sections import is_sentence
-from alignment.report.table import led_by, source_of
+from alignment.report.table import led_by, source_of, words_beside_line
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import broken, escape, strip
 
@@ -57,7 +57,7 @@ def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
         others = f"<details><summary>The same at {len(one.also)} more places</summary>{broken(', '.join(one.also))}</details>"
     lead = led_by(one)
     where = f" <strong>{lead[0].upper()}{lead[1:]} {broken(source_of(one))}.</strong>" if one.source else ""
-    what = broken(one.hint or "no known mistake matches")
+    what = broken(words_beside_line(one) or "no known mistake matches")
     drawn = _strip(one, rows, number == 1)
     return (
         f'<article class="card"><h3>{broken(name)}</h3><p>{what}.{where}</p>{_source(lines)}'
@@ -87,7 +87,7 @@ def _strip(one: Finding, rows: Rows, first: bool) -> str:
     if len(rows) < 2:
         return ""
     if not wrong:
-        return '<p class="note">Without a chart: this place is none of those that are compared along the network.</p>'
+        return '<p class="note">No chart: this place is not among those that are compared along the network.</p>'
     title = "Difference of the whole port in exact mode, in powers of ten; red: where this one is"
     title = title if first else "The same chart; red: where this one is"
     return strip([value for _, value in rows], names, wrong, title)

@@ -229,6 +229,11 @@ def led_by(finding: Finding) -> str:
     return "line to change:" if finding.kind and finding.stage in OF_LINES else "see"
 
 
+def words_beside_line(finding: Finding) -> str:
+    """What a finding says, where its line stands beside it: without that line in front."""
+    return finding.hint.removeprefix(f"{finding.source}: ") if finding.source else finding.hint
+
+
 def source_of(finding: Finding) -> str:
     """The line to change, and the helpers that hand the wrong value on."""
     return f"{finding.source} (via {finding.via})" if finding.via else finding.source
