@@ -87,7 +87,7 @@ def given_to_a_method(s: Subject) -> Iterator[Hypothesis]:
 def _parameters(module: Module, method: str) -> list[str]:
     """The names of a method's arguments; none where the module has no such method."""
     with contextlib.suppress(TypeError, ValueError):
-        return list(inspect.signature(getattr(module, method)).parameters)
+        return list(inspect.signature(getattr(module, method, None)).parameters)  # type: ignore[arg-type]
     return []
 
 
