@@ -482,3 +482,30 @@ def test_what_was_not_run_is_listed_where_the_structure_stops_the_steps(tmp_path
     assert "Net.__init__" in ran and "Net.forward" not in ran and "Net.forward" in not_run
     assert "ended early" in not_run and "step 1 and 5" in not_run
     assert "Net.forward" in said["sound"].partition("run by no step: ")[0] and "ended early" not in said["sound"]
+
+
+OWN = {  # how an own class of the port fills its decay, which the reference draws as the logarithm of uniform values: mistakes
+    "without the logarithm": ("default_initializer=nn.initializer.Assign(rate)", 1),
+    "without it, in an attribute": ("attr=paddle.ParamAttr(initializer=nn.initializer.Assign(rate))", 1),
+    "as the reference": ("default_initializer=nn.initializer.Assign(np.log(rate))", 0),
+    "left to the framework": ("", 0),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_an_initialiser_that_an_own_class_gives_to_its_tensor_is_no_default_of_a_framework(audit, case, tmp_path):
+    given, count = OWN[case]
+    run = "\n    def forward(self, x):\n        return x.flatten(1)[:, :48] * (-self.decay.exp()).exp()\n"
+    theirs = "\nclass Decays(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    theirs += "        self.decay = nn.Parameter(torch.empty(48).uniform_(1.0, 16.0).log())\n"
+    (tmp_path / "theirs.py").write_text(TORCH + theirs + run)
+    ours = "import numpy as np\n\nclass Decays(nn.Layer):\n    def __init__(self):\n        super().__init__()\n"
+    ours += '        rate = np.random.uniform(1.0, 16.0, 48).astype("float32")\n'
+    (tmp_path / "decays.py").write_text(PADDLE + ours + f"        self.decay = self.create_parameter([48], {given})\n" + run)
+    status, said, record = audit(port=f"{tmp_path}/decays.py:Decays", reference="Decays")
+    assert status == count and [one["location"] for one in record["mistakes"]] == ["decay"] * count, said.out
+    known = [one["location"] for one in record["known_differences"]]
+    assert known == ["decay"] * (case == "left to the framework")
+    if count:
+        words = record["mistakes"][0]["hint"]
+        assert "distributed as exp(x) of the reference's x" in words and "the port's source sets this initialiser" in words

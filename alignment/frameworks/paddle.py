@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import math
 import os
 import sys
@@ -311,12 +312,12 @@ class Paddle(Taped):
     def chooses_initialiser(self, module: nn.Layer, tensor: str) -> bool:
         names = ("_bias_attr",) if tensor == "bias" else ("_weight_attr", "_param_attr")
         given = [vars(module).get(name) for name in names]
-        return any(isinstance(getattr(one, "initializer", one), nn.initializer.Initializer) for one in given)
+        return any(map(_initialises, given))
 
     @contextlib.contextmanager
     def noting_parameters(self) -> Iterator[Callable[[paddle.Tensor], bool]]:
         noted: dict[int, tuple[paddle.Tensor, np.ndarray]] = {}  # the tensors, too, so that their ids stay theirs
-        own, by_global = nn.Layer.create_parameter, set[int]()
+        own, by_global, chosen = nn.Layer.create_parameter, set[int](), set[int]()
 
         def held(tensor: paddle.Tensor) -> np.ndarray:
             values = tensor.flatten().numpy()
@@ -328,7 +329,7 @@ class Paddle(Taped):
             now, first = held(tensor), noted[id(tensor)][1]
             other = now != first
             if not other.any():
-                return id(tensor) in by_global
+                return id(tensor) in by_global or id(tensor) in chosen
             copied = lambda one: one.shape == now.shape and np.allclose(now, one, rtol=tolerance.FLOAT32_CONSTANT, atol=0.0)  # noqa: E731
             if drawn := [made for made, one in noted.values() if made.shape == tensor.shape and copied(one)]:
                 return id(drawn[0]) in by_global  # in another parameter: weight_norm takes a layer's apart, and puts it together
@@ -340,9 +341,13 @@ class Paddle(Taped):
             made = own(layer, *args, **kwargs)
             if made is not None:  # as of a bias that is left out
                 noted[id(made)] = made, held(made)
-                is_bias = kwargs.get("is_bias", args[3] if len(args) > 3 else False)
+                given = inspect.signature(own).bind(layer, *args, **kwargs).arguments
+                is_bias = given.get("is_bias", False)
                 if (initializer._global_bias_initializer if is_bias else initializer._global_weight_initializer)() is not None:
                     by_global.add(id(made))
+                by_paddle = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "paddle"
+                if not by_paddle and any(_initialises(given.get(name)) for name in ("attr", "default_initializer")):
+                    chosen.add(id(made))
             return made
 
         with patched(nn.Layer, create_parameter=created):
@@ -439,6 +444,11 @@ class _PaddleOutside(paddle.autograd.PyLayer):
             for t, stopped, array in zip(ctx.inputs, ctx.stopped, found, strict=True)
         ]
         return tuple(made)
+
+
+def _initialises(given: Any) -> bool:
+    """Whether a parameter's attribute, or what stands for it, says how the parameter is filled."""
+    return isinstance(getattr(given, "initializer", given), nn.initializer.Initializer)
 
 
 def _is_gain(tensor: paddle.Tensor, drawn: paddle.Tensor) -> bool:
