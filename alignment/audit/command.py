@@ -258,9 +258,9 @@ def _check_reparametrised(context: Context) -> None:
     if raised.error is not None:
         return
     for role, side, model in zip(context.sides, context.frameworks, models, strict=False):
-        own = [entry.own for entry in side.entries(model)]
+        own, modules = [entry.own for entry in side.entries(model)], side.modules(model, every_path=True)
         for path in [other.own if role == "port" else other.path for other in alone if other.kind != ALONE[role]]:
-            if path and (name := _made_anew([one for one in own if one.startswith(f"{path}.")])):
+            if path and (name := _made_anew([one for one in own if one.startswith(f"{path}.")], modules)):
                 raise UserError(
                     f"not compared: the {role} computes a weight anew in each pass ({name}: weight or spectral normalisation), and "
                     "the other side has no such tensors. Take it out in the callables of both sides, with "
@@ -269,14 +269,16 @@ def _check_reparametrised(context: Context) -> None:
                 )
 
 
-def _made_anew(names: Sequence[str]) -> str:
-    """The first of a module's tensors from which a weight is computed; ``""`` where there is none."""
+def _made_anew(names: Sequence[str], modules: Mapping[str, Module]) -> str:
+    """The first of a module's tensors from which a weight is computed that its module holds beside them; ``""`` without one."""
     for name in names:
         if ".parametrizations." in f".{name}":
             return name
         for end, beside in ANEW:
             if name.endswith(end) and name.removesuffix(end) + beside in names:
-                return name
+                path, _, weight = name.removesuffix(end).rpartition(".")
+                if weight and hasattr(modules.get(path), weight):
+                    return name
     return ""
 
 
