@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from alignment.frameworks.base import Description, Module, leaves
+from alignment.frameworks.base import Description, Framework, Module, Tensor, leaves
+from alignment.models.calibration import random_values
 from alignment.models.links import by_module
 from alignment.models.pairing import Part, part_of
 from mobilenetv3_common.weights import Entry
@@ -33,7 +35,8 @@ class Use:
 
 def use_of(framework: Description, model: Module, inputs: tuple) -> Use:
     """Run a model, and see what it uses when; nothing where it raises."""
-    calls = framework.calls_of(model, inputs)
+    with without_zeros(framework, model):
+        calls = framework.calls_of(model, inputs)
     found = Use(list(dict.fromkeys(key.partition("#")[0] for key in calls)))
     for path in found.order:
         call = calls[path]
@@ -43,6 +46,24 @@ def use_of(framework: Description, model: Module, inputs: tuple) -> Use:
     found.order = with_read(framework, model, inputs, found.order)
     found.order = queries_first(found)
     return found
+
+
+@contextlib.contextmanager
+def without_zeros(framework: Description, model: Module) -> Iterator[None]:
+    """Random numbers in parameters that are all 0: a gate or a last layer of zeros gives two layers one behind another one array."""
+    zeros: list[tuple[Entry, Tensor]] = []
+    if isinstance(framework, Framework):
+        described = ((entry, tensor) for entry, tensor in framework.described(model) if entry.role == "parameter")
+        zeros = [(entry, tensor) for entry, tensor in described if not framework.array(tensor).any()]
+    rng = np.random.default_rng(0)
+    held = [(tensor, framework.array(tensor).copy()) for _, tensor in zeros]
+    try:
+        for (entry, tensor), (_, array) in zip(zeros, held, strict=True):
+            framework.assign(tensor, random_values(rng, entry.canonical, array))
+        yield
+    finally:
+        for tensor, array in held:
+            framework.assign(tensor, array)
 
 
 def with_read(framework: Description, model: Module, inputs: tuple, order: Sequence[str]) -> list[str]:
