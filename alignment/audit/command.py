@@ -8,7 +8,7 @@ import functools
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from alignment.audit.trial import Trials
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
 from alignment.flags import audit_name, shown
+from alignment.frameworks.base import Module
 from alignment.models.names import NameMap, read_map
 from alignment.repair import search
 from alignment.repair.edits import Fix, base, diff

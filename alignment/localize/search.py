@@ -306,7 +306,9 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
         return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
     unmatched = [u for u in inside if u.kind in ("missing", "extra") and not _idle(pair, u)]
-    for other in (one for one in unmatched if one.parameters or (phase == "forward" and _explains(pair, one, key, blame))):
+    rounded = pair.truth is None and 0 < blame.own < tolerance.FLOAT32_CONSTANT  # a layer more or less changes more
+    light = phase == "forward" and not rounded
+    for other in (one for one in unmatched if one.parameters or (light and _explains(pair, one, key, blame))):
         side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
         return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
@@ -330,12 +332,12 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if wrong:
         vague = kind in VAGUE or wrong[0].conclusive or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
-        if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
+        if rounded:
             words += f" ({AS_FLOAT32})"
             kind = Kind.FLOAT32_CONSTANT if kind is Kind.OTHER_FUNCTION else kind  # it makes the same but for rounding
         measured = f"{blame.measured}, {_given(pair, blame)}"
         return _of_calls(pair, Finding(stage, where, kind, words, measured, wrong[0].source), wrong)
-    if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
+    if kind in (Kind.UNKNOWN, Kind.FEW_ELEMENTS) and rounded:
         kind, words = Kind.FLOAT32_CONSTANT, f"no known mistake: {AS_FLOAT32}"
     elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
         other = lacking[0]

@@ -6,16 +6,18 @@ Each pass pairs some of what the passes before it have left over. Units are plai
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from alignment.models.layouts import layouts
 from alignment.models.links import Link, covered, is_stack, plain
 from alignment.models.pairing import best_moves, of_a_kind
 from alignment.models.sequence import Sequenced, Sequencer, above, likeness, shared
-from alignment.models.units import Unit, Use, words_of_tensor
+from alignment.models.units import Unit, Use, lies_turned, words_of_tensor
 from mobilenetv3_common.weights import Entry
 
 MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
@@ -200,6 +202,71 @@ def loose(s: Sequencer) -> None:
             s.found.links.append(Link((a.canonical,), (b.canonical,), transposed=turned))
 
 
+def in_order_of_reading(s: Sequencer) -> None:
+    """Tensors that are left over, where all of both sides stand in one order of first use, whatever they lie in and are called.
+
+    A name that says more for another tensor of the same shape speaks against it: then nothing is paired.
+    """
+    sides: list[list[tuple[Entry, Unit]]] = []
+    for use, units, named in zip(s.uses, s.left(), covered(s.found.links), strict=True):
+        loose = {e.canonical: (e, unit) for unit in units for e in unit.entries if e.canonical not in named}
+        if min(map(len, [loose, *sides])) < 2:
+            return
+        sides.append([loose[name] for name in use.reads() if name in loose])
+        if len(sides[-1]) < len(loose):
+            return
+    own, other = sides
+    moves = best_moves(len(own), len(other), lambda i, j: _readings(own[i:], other[j:]))
+    if sum(a for *_, a, _ in moves) < len(own) or sum(b for *_, b in moves) < len(other):
+        return
+    pairs = [(own[i : i + a], other[j : j + b]) for i, j, a, b in moves]
+    if not any(_says_more(pair, pairs) for pair in pairs):
+        s.found.links += [_link_of([e for e, _ in mine], [e for e, _ in theirs]) for mine, theirs in pairs]
+
+
+Loose = Sequence[tuple[Entry, Unit]]
+
+
+def _readings(own: Loose, other: Loose) -> Iterable[tuple[float, tuple[int, int]]]:
+    """How the first tensors of two sequences can be one another: as they are, turned, in another shape, or as places of a stack."""
+    (mine, one), (theirs, another) = own[0], other[0]
+    if mine.role == theirs.role and (_turns(mine, one, theirs, another) or _is_vector_of(mine, theirs)):
+        yield 2.0 + SAME_SHAPE * (plain(mine.shape) == plain(theirs.shape)), (1, 1)
+    for whole, parts, number in ((theirs, own, 0), (mine, other, 1)):
+        count = whole.shape[0] if whole.shape else 0
+        inside = [part for part, _ in parts[:count]]
+        if 1 < count == len(inside) and all(e.role == whole.role for e in inside) and _stacks(whole, inside) is not None:
+            yield 1.0 + count, ((count, 1) if number == 0 else (1, count))
+
+
+def _is_vector_of(a: Entry, b: Entry) -> bool:
+    """Whether one tensor is a vector that holds the numbers of the other, one row behind another."""
+    fewer, more = sorted((plain(a.shape), plain(b.shape)), key=len)
+    return len(fewer) == 1 < len(more) and fewer[0] == math.prod(more)
+
+
+def _says_more(pair: tuple[Loose, Loose], pairs: Sequence[tuple[Loose, Loose]]) -> bool:
+    """Whether the name of the port's tensor has more in common with another tensor of the reference that has the same shape."""
+    if len(pair[0]) != 1 or len(pair[1]) != 1:
+        return False
+    (mine, _), (theirs, _) = pair[0][0], pair[1][0]
+    last = lambda one: words_of_tensor(one.canonical.rpartition(".")[2])  # noqa: E731
+    rivals = [one for _, others in pairs for one, _ in others if plain(one.shape) == plain(theirs.shape)]
+    return len(last(mine) & last(theirs)) < max(len(last(mine) & last(one)) for one in rivals)
+
+
+def _link_of(mine: Sequence[Entry], theirs: Sequence[Entry]) -> Link:
+    """The link between tensors that ``_readings`` puts together."""
+    names = tuple(e.canonical for e in mine), tuple(e.canonical for e in theirs)
+    if len(mine) != len(theirs):
+        whole, parts = (mine[0], theirs) if len(mine) == 1 else (theirs[0], mine)
+        return Link(*names, transposed=bool(_stacks(whole, parts)))
+    a, b = mine[0], theirs[0]
+    if plain(a.shape) == plain(b.shape):
+        return Link(*names)
+    return Link(*names, transposed=True) if lies_turned(a, b) else Link(*names, layout=layouts(a.shape, b.shape)[0])
+
+
 def stacked_inside(s: Sequencer) -> None:
     """Tensors of one shape in one module, all of which one tensor of a module of the other side holds on an axis more."""
     for number in (0, 1):
@@ -361,7 +428,8 @@ def _family(unit: Unit) -> str:
 
 LayersPass = Callable[[Sequencer], None]
 PASSES: tuple[LayersPass, ...] = (
-    in_order, in_homes, elsewhere, packed_apart, split_apart, joined_apart, namesakes, stacked_inside, stacked, loose, loose_parts,
+    in_order, in_homes, elsewhere, packed_apart, split_apart, joined_apart, namesakes, in_order_of_reading, stacked_inside, stacked,
+    loose, loose_parts,
     other_width, light,
 )  # fmt: skip
 

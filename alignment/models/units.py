@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from alignment.frameworks.base import Description, Framework, Module, Tensor, leaves
+from alignment.frameworks.base import Description, Framework, Module, leaves
 from alignment.models.calibration import random_values
 from alignment.models.links import by_module
 from alignment.models.pairing import Part, part_of
@@ -27,10 +28,12 @@ class Use:
     Attributes:
         order: paths in the order in which their first calls end; empty where the model raises.
         inputs: the first array that each was first given.
+        reads: canonical names of the tensors in the order in which functions, and layers of the framework, are first given them.
     """
 
     order: list[str] = field(default_factory=list)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    reads: Callable[[], list[str]] = list
 
 
 def use_of(framework: Description, model: Module, inputs: tuple) -> Use:
@@ -45,16 +48,31 @@ def use_of(framework: Description, model: Module, inputs: tuple) -> Use:
             found.inputs[path] = arrays[0]
     found.order = with_read(framework, model, inputs, found.order)
     found.order = queries_first(found)
+    found.reads = partial(_reads, framework, model, inputs)
     return found
+
+
+def _reads(framework: Description, model: Module, inputs: tuple) -> list[str]:
+    """The order in which a model first uses its tensors; nothing where the engine cannot see it."""
+    known = {path: module for path, module in framework.modules(model).items() if framework.knows(module)}
+    inside, owners = dict[str, list[str]](), dict[int, str]()
+    for entry, tensor in framework.described(model):
+        path = entry.canonical.rpartition(".")[0]
+        if path in known:
+            inside.setdefault(path, []).append(entry.canonical)
+        else:
+            owners.setdefault(id(tensor), entry.canonical)
+    return [name for one in framework.first_uses(model, inputs, known, owners) for name in inside.get(one, [one])]
 
 
 @contextlib.contextmanager
 def without_zeros(framework: Description, model: Module) -> Iterator[None]:
-    """Random numbers in parameters that are all 0: a gate or a last layer of zeros gives two layers one behind another one array."""
-    zeros: list[tuple[Entry, Tensor]] = []
-    if isinstance(framework, Framework):
-        described = ((entry, tensor) for entry, tensor in framework.described(model) if entry.role == "parameter")
-        zeros = [(entry, tensor) for entry, tensor in described if not framework.array(tensor).any()]
+    """Random numbers in parameters that are all 0: behind a gate of zeros, a layer is given the same array as one before it."""
+    if not isinstance(framework, Framework):
+        yield
+        return
+    described = ((entry, tensor) for entry, tensor in framework.described(model) if entry.role == "parameter")
+    zeros = [(entry, tensor) for entry, tensor in described if not framework.array(tensor).any()]
     rng = np.random.default_rng(0)
     held = [(tensor, framework.array(tensor).copy()) for _, tensor in zeros]
     try:
