@@ -9,6 +9,7 @@ from alignment.cli import main
 
 HEAD = """
 import math
+import numpy as np
 import {framework}
 from {framework} import nn
 from {framework}.nn import functional as F
@@ -322,11 +323,57 @@ class Net(nn.Layer):
             x = x + part(x)
         return self.head(x)
 """
+# A branch behind a gate of zeros is given the array that the attention was given; names end as those of a weight norm do.
+GATES_REF = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix_v, self.mix_g, self.mix_x = (nn.Parameter(torch.linspace(*ends, 8).view(1, 1, 8)) for ends in ENDS)
+        self.qkv, self.out, self.up, self.down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 24), nn.Linear(24, 8)
+        self.gate = nn.Parameter(torch.zeros(8))
+        self.q_norm, self.k_norm = nn.LayerNorm(4), nn.LayerNorm(4)
+
+    def forward(self, x):
+        x = x * self.mix_x
+        x = torch.stack([x + self.mix_v, x + self.mix_g]).prod(0)
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        scores = self.q_norm(q) @ self.k_norm(k).transpose(-1, -2) / 2
+        x = x + self.gate * self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(x)))
+""".replace("ENDS", "((0.1, 1), (0.2, 0.8), (1, 2))")
+GATES = """
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        assign = nn.initializer.Assign
+        line = lambda ends: np.linspace(*ends, 8).astype("float32")
+        self.entry = self.create_parameter([8], default_initializer=assign(line((1, 2))))
+        self.both = self.create_parameter([2, 8], default_initializer=assign(np.stack([line((0.1, 1)), line((0.2, 0.8))])))
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.proj, self.fc1, self.fc2 = nn.Linear(8, 8), nn.Linear(8, 24), nn.Linear(24, 8)
+        self.rate = self.create_parameter([8], default_initializer=nn.initializer.Constant(0.0))
+        self.ln_q, self.ln_k = nn.LayerNorm(4), nn.LayerNorm(4)
+
+    def heads(self, y):
+        return y.reshape([*y.shape[:2], 2, 4]).transpose([0, 2, 1, 3])
+
+    def forward(self, x):
+        x = x * self.entry
+        x = (x + self.both[0]) * (x + self.both[1])
+        q, k = self.ln_q(self.heads(self.q(x))), self.ln_k(self.heads(self.k(x)))
+        weights = F.softmax(q @ k.transpose([0, 1, 3, 2]) / 2)
+        x = x + self.rate * self.proj((weights @ self.heads(self.v(x))).transpose([0, 2, 1, 3]).flatten(2))
+        return x + self.fc2(F.gelu(self.fc1(x)))
+"""
+
 PAIRS = {
     "streams": (STREAMS_REF, STREAMS),
     "gated": (GATED_REF, GATED),
     "twice": (TWICE_REF, TWICE),
     "masked": (MASKED_REF, MASKED),
+    "gates": (GATES_REF, GATES),
 }
 CASES = {
     "twice, sound": ((), []),
@@ -346,6 +393,8 @@ CASES = {
     "streams, sound": ((), []),
     "streams, tanh": (("F.silu(self.conv_b(", "F.tanh(self.conv_b("), [(None, "blocks.0.0", "ours.py:32")]),
     "streams, no past": (("F.pad(x[:, :-1], [1, 0]", "F.pad(x[:, 1:], [0, 1]"), [(None, None, "expected")]),
+    "gates, sound": ((), []),
+    "gates, scale": (("[0, 1, 3, 2]) / 2", "[0, 1, 3, 2]) / 8 ** 0.5"), [(None, None, "")]),
     "masked, all frames": (("paddle.where(valid.unsqueeze(-1), x, paddle.zeros_like(x))", "x * 1"), [(None, "encoder", "")]),
 }
 
@@ -361,6 +410,7 @@ def test_what_is_said_of_a_port_in_another_layout(case, tmp_path, capsys):
     rng = np.random.default_rng(0)
     given = {"twice": {"x": rng.standard_normal((4, 3, 9, 6)).astype("float32")}}
     given["gated"] = {"x": rng.standard_normal((4, 3)).astype("float32"), "more": rng.standard_normal((4, 2)).astype("float32")}
+    given["gates"] = {"x": rng.standard_normal((2, 5, 8)).astype("float32")}
     given["streams"] = {"x": rng.standard_normal((2, 9, 8)).astype("float32")}
     given["masked"] = {"x": rng.standard_normal((3, 7, 5)).astype("float32"), "lengths": np.array([7, 5, 4])}
     np.savez(tmp_path / "inputs.npz", **given[case.partition(",")[0]])

@@ -45,7 +45,10 @@ def taps(path: str, channels: int) -> Unit:
 
 
 # Three layers that are given one array, and one that is given as many numbers as they together.
-GIVEN = Use(inputs={path: np.ones(3) for path in ("q", "k", "v")} | {"all": np.ones(9)})
+GIVEN = Use(
+    inputs={path: np.ones(3) for path in ("q", "k", "v")} | {"all": np.ones(9)},
+    reads=lambda: ["p.g", "p.h", "x.s", "x.t"],  # in this order functions are first given these tensors
+)
 # By pass: units of the port, of the reference, the pairs by path, and the links that are expected.
 LAYERS = {
     "in_order": (
@@ -96,6 +99,12 @@ LAYERS = {
         [unit("b", "linear", weight=(6, 4), bias=(6,)), conv("norm"), unit("a", "linear", weight=(5, 4), bias=(5,))],
         {"a": "a", "b": "b", "norm": "norm"},
         [],
+    ),
+    "in_order_of_reading": (
+        [unit("p", g=(4,), h=(4,))],
+        [unit("x", t=(4,), s=(4,))],
+        {},
+        [Link(("p.g",), ("x.s",)), Link(("p.h",), ("x.t",))],
     ),
     "stacked_inside": (
         [unit("a", mix=(2, 5), tail=(5,)), unit("b", mix=(2, 5))],
@@ -243,6 +252,42 @@ def test_pairing_needs_no_framework():
     done = run_command("-c", "import sys, alignment.models.passes, alignment.models.forms; print(*sys.modules)")
     known = set(done.stdout.split())
     assert "alignment.models.forms.axes" in known and not known & {"torch", "paddle", "mindspore"}, done
+
+
+READ_OURS = unit("stack.0", base=(6,), mix=(2, 6), bonus=(6,), down=(6, 3))
+READ_THEIRS = [
+    unit("att", maa_x=(1, 1, 6), maa_k=(1, 1, 6), maa_v=(1, 1, 6), faaaa=(2, 3)),
+    unit("att.low", "linear", weight=(3, 6)),
+]
+READ = (
+    ["stack.0.base", "stack.0.down", "stack.0.mix", "stack.0.bonus"],
+    ["att.maa_x", "att.low.weight", "att.maa_k", "att.maa_v", "att.faaaa"],
+)
+
+
+def read(ours: list[str], theirs: list[str], mine: Unit = READ_OURS) -> dict:
+    uses = Use(reads=lambda: ours), Use(reads=lambda: theirs)
+    found = paired_layers([mine], READ_THEIRS, uses).links
+    return {link.port: (link.reference, link.transposed, link.layout) for link in found}
+
+
+def test_tensors_that_are_left_over_are_paired_in_the_order_of_their_first_use():
+    """Whatever they are called: one turned, two as places of a stack, and one whose rows lie in a vector."""
+    assert read(*READ) == {
+        ("stack.0.base",): (("att.maa_x",), False, ""),
+        ("stack.0.down",): (("att.low.weight",), True, ""),
+        ("stack.0.mix",): (("att.maa_k", "att.maa_v"), False, ""),
+        ("stack.0.bonus",): (("att.faaaa",), False, "(a b) -> a b, a=2, b=3"),
+    }
+
+
+def test_the_order_of_first_use_pairs_all_tensors_or_none():
+    right = read(*READ)
+    assert read(READ[0][:-1], READ[1]) != right  # one is not used, or the engine cannot see it
+    assert read(READ[0], [READ[1][0], *READ[1][2:], READ[1][1]]) != right  # the two orders do not fit
+    named = unit("stack.0", maa_v=(6,), mix=(2, 6), bonus=(6,), down=(6, 3))
+    others = read(["stack.0.maa_v", *READ[0][1:]], READ[1], named)  # a name speaks against it: a mistake may have exchanged them
+    assert ("stack.0.maa_v",) not in others or others["stack.0.maa_v",][0] == ("att.maa_v",)
 
 
 def test_a_loose_tensor_goes_to_the_one_of_its_very_shape():
