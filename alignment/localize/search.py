@@ -301,16 +301,12 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     blame = pair.in_shape(blame) if pair.matching.adapters[path].fixed else blame
     stage: Any = phase
     inside = [u for u in pair.matching.unmatched if _caller(pair, u.path) == path]
-    moved = [u for u in inside if u.kind == "moved"]
-    if moved and blame.ours.error:
-        words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
-        return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
     unmatched = [u for u in inside if u.kind in ("missing", "extra") and not _idle(pair, u)]
-    rounded = pair.truth is None and 0 < blame.own < tolerance.FLOAT32_CONSTANT  # a layer more or less changes more
-    light = phase == "forward" and not rounded
-    for other in (one for one in unmatched if one.parameters or (light and _explains(pair, one, key, blame))):
-        side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
-        return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
+    rounded = pair.truth is None and 0 < blame.own < tolerance.FLOAT32_CONSTANT
+    light = phase == "forward" and not rounded  # a layer more or less changes more
+    explaining = (one for one in unmatched if one.parameters or (light and _explains(pair, one, key, blame)))
+    if (found := _of_layers(stage, path, blame, [u for u in inside if u.kind == "moved"], explaining)) is not None:
+        return found
     where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
     subject = Subject(pair, path, pair.calls[key], phase, blame)
     wrong = mistakes(subject) if phase == "forward" else stops(subject)
@@ -348,6 +344,19 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None:
         _narrow(found, subject, key)
     return found
+
+
+def _of_layers(
+    stage: Any, path: str, blame: Blame, moved: Sequence[Unmatched], explaining: Iterator[Unmatched]
+) -> Finding | None:
+    """Layers in another order, which is why the module raises, or one more or less; None where there is neither."""
+    if moved and blame.ours.error:
+        words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
+        return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
+    if (other := next(explaining, None)) is None:
+        return None
+    side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
+    return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
 
 
 def _of_choice(s: Subject, where: str, wrong: Sequence[Proposal]) -> Finding | None:
