@@ -256,7 +256,19 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = (), rtol: floa
     for one in (one for one in ours.operations if one.name == "expand" and one.inputs):
         for value in (value for value in one.outputs if not flat[value]):
             flat[value] = flat[one.inputs[0]]
+    for one in (one for one in ours.operations if _only_casts(one, ours.values)):
+        (given,), (made_here, *_) = one.inputs, one.outputs
+        exact[made_here] = exact[made_here] or exact[given]
+        flat[made_here] = flat[made_here] or flat[given]
     return PairedCalls(ours, theirs, exact, flat, dict(held), orders, rtol)
+
+
+def _only_casts(operation: Operation, values: Sequence[np.ndarray]) -> bool:
+    """Whether a call gives the numbers that it got as numbers of another kind: a mask of 0 and 1 as one of truth values."""
+    if len(operation.inputs) != 1 or len(operation.outputs) != 1:
+        return False
+    given, made = values[operation.inputs[0]], values[operation.outputs[0]]
+    return given.shape == made.shape and given.dtype.kind != made.dtype.kind and np.array_equal(given, made)
 
 
 def _exchanged(ours: Trace, theirs: Trace) -> list[Order]:

@@ -346,9 +346,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     return found
 
 
-def _of_layers(
-    stage: Any, path: str, blame: Blame, moved: Sequence[Unmatched], explaining: Iterator[Unmatched]
-) -> Finding | None:
+def _of_layers(stage: Any, path: str, blame: Blame, moved: Sequence[Unmatched], explaining: Iterator[Unmatched]) -> Finding | None:
     """Layers in another order, which is why the module raises, or one more or less; None where there is neither."""
     if moved and blame.ours.error:
         words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
