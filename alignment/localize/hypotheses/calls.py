@@ -331,8 +331,27 @@ class _Search:
                 break
             made.append(part)
             fixes |= part.changes
+            if (again := self._again(part, fixes)) is not None:
+                return sorted(self._needed([*made, *again]), key=lambda one: one.operation.number)
         rounded = self.s.blame.own < tolerance.FLOAT32_CONSTANT  # beside what is rounded, a call that mends nothing says nothing
         return [one for one in made[:1] if one.certain and not rounded]
+
+    def _again(self, part: Proposal, fixes: dict[int, CallChange]) -> list[Proposal] | None:
+        """The same mistake in further calls of its line, where these together mend the module: of a loop, of layers of a class."""
+        found: list[Proposal] = []
+        for _ in range(AGAIN):
+            if (ours := self._traced({**fixes, **{n: change for one in found for n, change in one.changes.items()}})) is None:
+                return None
+            if self._right(ours):
+                return found
+            pair = aligned(ours, self.theirs, self.orders, self.rtol)
+            suspects = [one for one in pair.candidates() if _site(one) == _site(part.operation)]
+            alike = [next((p for p in proposals(pair, one) if p.words == part.words), None) for one in suspects]
+            more = [_in_own_shapes(pair, one) for one in alike if one is not None]
+            if not more or time.process_time() - self.start > SECONDS:
+                return None
+            found += more
+        return None
 
     def _needed(self, made: list[Proposal]) -> list[Proposal]:
         """The fewest that mend the module, as far as that is seen: what the reference gave hides all before it."""
