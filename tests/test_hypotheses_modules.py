@@ -240,12 +240,12 @@ case(
     OUTPUTS,
     "exchanged",
     Kind.PERMUTED,
-    "output 2 ([1]) and output 3 ([2]) are exchanged",
+    "output 2 and output 3 are exchanged",
     subject(several(np.sin, np.tanh, np.cos), several(*THREE), X, what="output 2"),
 )
 for kind, words, second in (
-    (Kind.SHAPE, "output 2 ([1]) has shape (3, 4, 5, 4), expected (3, 4, 5, 5)", lambda x: np.cos(x)[..., 1:]),
-    (Kind.SCALED, "output 2 ([1]): every value times 3", lambda x: 3 * np.cos(x)),
+    (Kind.SHAPE, "output 2 has shape (3, 4, 5, 4), expected (3, 4, 5, 5)", lambda x: np.cos(x)[..., 1:]),
+    (Kind.SCALED, "output 2: every value times 3", lambda x: 3 * np.cos(x)),
 ):
     s = subject(several(np.sin, second, np.tanh), several(*THREE), X, what="output 2")
     case(ANOTHER_OUTPUT, "changed", kind, words, s)
@@ -349,7 +349,7 @@ for name, kind, words, s in (
     (
         "padding_row",
         Kind.PADDING_INDEX,
-        "padding_idx 2, expected None: only the gradient of that number's row differs",
+        "padding_idx 2, expected None: only the gradient of this number's row differs",
         gradient(
             np.where(ROWS == 2, 0, SMALL),
             SMALL,
