@@ -391,7 +391,7 @@ CASES = {
         [(None, None, "")],
     ),
     "streams, sound": ((), []),
-    "streams, tanh": (("F.silu(self.conv_b(", "F.tanh(self.conv_b("), [(None, "blocks.0.0", "ours.py:32")]),
+    "streams, tanh": (("F.silu(self.conv_b(", "F.tanh(self.conv_b("), [(None, "blocks.0.0", "ours.py:33")]),
     "streams, no past": (("F.pad(x[:, :-1], [1, 0]", "F.pad(x[:, 1:], [0, 1]"), [(None, None, "expected")]),
     "gates, sound": ((), []),
     "gates, scale": (("[0, 1, 3, 2]) / 2", "[0, 1, 3, 2]) / 8 ** 0.5"), [(None, None, "")]),

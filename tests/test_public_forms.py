@@ -681,8 +681,10 @@ CASES = {
         DROPPED.replace("self.drop(x)", "self.drop(nn.functional.relu(x))"), []),
     "dropout of channels of another rate": (DROPPED_REF, DROPPED.replace("0.3", "0.4"), [
         ("dropout_rate", "drop", "p = 0.4, expected 0.3")]),
-    "an initialiser that a helper chooses": (DRAWN_REF, DRAWN, [
+    "an initialiser that a helper chooses": (DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)"), [
         ("initialisation", "fc.weight", "the port's source sets this initialiser")]),
+    "an initialiser of an own tensor": (DRAWN_REF, DRAWN.replace("2 * BOUND", "BOUND"), [
+        ("initialisation", "scale", "the port's source sets this initialiser")]),
     "initialisers of the reference": (
         DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)").replace("2 * BOUND", "BOUND"), []),
     "the framework's own initialiser": (DRAWN_REF, DRAWN.replace("Normal(0., .4)", "Normal(0., .1)").replace(

@@ -1,4 +1,4 @@
-"""One line that is wrong and is called many times, in a loop over segments and layers: named once, within the budget of a search."""
+"""One line that is wrong and is called many times, in a loop over segments and layers: it is named once, within the budget."""
 
 import json
 

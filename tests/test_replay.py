@@ -321,7 +321,7 @@ class AroundOurs(nn.Layer):
 SCALES = {
     "scaled by the function": (None, None, True, "takes the scores times 0.5, expected as they are"),
     "scaled otherwise": (0.3, None, True, "takes the scores times 0.5, expected times 0.3"),
-    "a call too much": (None, 0.3, False, "* 0.3 is too much"),
+    "a call too much": (None, 0.3, False, "* 0.3 is superfluous"),
     "a call that is missing": (0.3, None, False, "* 0.3 is missing"),
     "right": (0.3, 0.3, True, ""),
     "right without a factor": (None, 1.0, True, ""),
@@ -348,7 +348,7 @@ def test_numbers_that_are_only_repeated_are_not_where_a_port_leaves_the_referenc
     theirs, rng = Around(None), np.random.default_rng(0)
     theirs.inner = Capped(None)
     first = found(AroundOurs(None), theirs, rng.standard_normal((2, 5, 8)), rng.standard_normal((1, 2, 5, 5)))
-    assert first is not None and "from scaled_dot_product_attention" in first.hint, first.line()
+    assert first is not None and "no value equal to the result of scaled_dot_product_attention" in first.hint, first.line()
 
 
 class Begun(torch.nn.Module):
