@@ -12,7 +12,7 @@ FOLDER = ROOT / "tests/forms"
 MISTAKES = {
     "dilation": ("rates=(2, 4, 6)", "rates=(2, 3, 6)", "dilation", "aspp.convs.2.0", "dilation 3, expected 4"),
     "no ReLU": ("3, rates[1])", "3, rates[1], act=False)", "layer_missing", "aspp.convs.2.2", "ReLU: the port lacks it"),
-    "other order": ("[a, b, c, d, g]", "[a, c, b, d, g]", "operand", "aspp", "concat of 5 values, which are not those"),
+    "other order": ("[a, b, c, d, g]", "[a, c, b, d, g]", "operand", "aspp", "concat takes other values than in the reference"),
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ MISTAKES = [
     ("mask_too_weak", "rotary", "weak mask", Kind.MASK, "hides padding by too small a number", ATTENTION, "prompt"),
     ("causal_mask", "rotary", "diagonal", Kind.MASK, "lets token 2 see token 3, which comes later", MODEL, "prompt"),
     ("", "rotary", "cache axis", Kind.CALL_ARGUMENT, "concat axis 1, expected 2", ATTENTION, "cached"),
-    ("", "rotary", "new keys first", Kind.OPERAND, "concat of", ATTENTION, "cached"),
+    ("", "rotary", "new keys first", Kind.OPERAND, "concat takes", ATTENTION, "cached"),
     ("", "rotary", "scale", Kind.CALL_MISSING, "/ 2.82843", ATTENTION, "cached"),
     ("", "rotary", "least", Kind.OVERFLOW, "overflow bfloat16", ATTENTION, "left.prompt"),
     ("", "long", "angles", Kind.HALF_PRECISION, "right in float64, and wrong in bfloat16", ATTENTION, "beyond"),

@@ -31,7 +31,7 @@ MISTAKES = {
         "ours.py:36: sum(axis=0), expected mean(axis=0)"),
     "capsules, rounds": ("iterations=3", "iterations=2", "digit", ""),
     "sentence, padding": ("features, padding_idx=0", "features", "encoder.embedding", "padding_idx None, expected 0"),
-    "sentence, order": ("[state, context], axis", "[context, state], axis", "Sentence.forward", "ours.py:40: concat of squeeze in"),
+    "sentence, order": ("[state, context], axis", "[context, state], axis", "Sentence.forward", "py:40: concat takes squeeze"),
     "sentence, direction": ("last.transpose", "last[::-1].transpose", "encoder", "ours.py:17: getitem index ::-1, expected -2"),
 }  # fmt: skip
 

@@ -150,7 +150,7 @@ def test_an_attention_that_is_written_out_is_held_to_torchs_call_by_call(wrong):
     if wrong:
         lines, start = inspect.getsourcelines(WrittenOut.forward)
         line = start + next(n for n, text in enumerate(lines) if "self.v_proj(value)" in text)
-        assert found is not None and found.kind is Kind.OPERAND and f":{line}: linear of" in found.line(), found
+        assert found is not None and found.kind is Kind.OPERAND and f":{line}: linear takes" in found.line(), found
     else:
         assert found is None, found
 
