@@ -150,7 +150,8 @@ def _laid_out(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[
         made = arranged(np.empty(whole.shape, np.int8), link.layout)
         back = arranged(made, turned_back(link.layout))
     except ValueError as error:
-        raise UserError(f"{said} does not fit {whole.shape}: {str(error).strip().splitlines()[-1].strip()}") from error
+        size = "; say all sizes of a split axis but one, as in '(h d) -> h d, h=4'" if "infer" in str(error) else ""
+        raise UserError(f"{said} does not fit {whole.shape}: {str(error).strip().splitlines()[-1].strip()}{size}") from error
     wanted = [(len(parts), *part.shape) if several else part.shape for part in parts]
     if back.shape != whole.shape or any(made.shape != shape for shape in wanted):
         raise UserError(f"{said} makes {made.shape} of {whole.shape}, expected {wanted[0]}")
