@@ -11,6 +11,8 @@ from torch import nn
 from alignment.cli import main
 from alignment.frameworks import framework
 from alignment.frameworks.base import Call, Wanted
+from alignment.localize.calls import aligned
+from alignment.localize.hypotheses.call_words import told_apart
 from alignment.models.forms.axes import Rearranged
 from alignment.models.mending import mend
 from alignment.models.tracing import Network
@@ -250,3 +252,43 @@ def test_what_stands_in_a_layer_s_place_gives_gradients_whichever_are_asked_for(
     tensors = dict(ours.named_parameters())
     made = sides[0].vjp(ours, (np.arange(5),), None, Wanted(parameters={name: tensors[name] for name in asked}))
     assert {name for name, gradient in made.parameters.items() if gradient is not None} == set(asked)
+
+
+MODULATED = """
+import {0}
+from {0} import nn
+
+
+def modulate(x, shift, scale):
+    return x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
+
+
+class Net(nn.{1}):
+    def __init__(self):
+        super().__init__()
+        self.table, self.fc = nn.Linear(6, 12), nn.Linear(6, 6)
+
+    def forward(self, x):
+        shift, scale = self.table(x.mean(1)).chunk(2, -1)
+        x = x + self.fc(modulate(x, shift, scale))
+        return self.fc(modulate(x, shift, scale))
+"""
+
+
+def test_two_arguments_that_one_line_of_a_helper_takes_are_told_apart_by_where_they_come_from(tmp_path):
+    (tmp_path / "ours.py").write_text(MODULATED.format("paddle", "Layer"))
+    trace = framework("paddle").traced(import_file(tmp_path / "ours.py").Net(), (np.ones((2, 5, 6), np.float32),))
+    pair = aligned(trace, trace)
+    scale, shift = [one.outputs[0] for one in trace.operations if one.name == "reshape"][:2]
+    words = "unsqueeze in line 7 of part {} of chunk in line 16"
+    assert told_apart(pair, scale, shift) == (words.format(1), words.format(0))
+    assert told_apart(pair, shift, trace.given[0]) == ("unsqueeze in line 7", "the input")
+
+
+def test_arguments_that_a_caller_exchanges_are_shown_at_its_call(audited):
+    theirs, ours = MODULATED.format("torch", "Module"), MODULATED.format("paddle", "Layer")
+    found, out = audited(ours, theirs)
+    assert not found, out
+    wrong = ours.replace("return self.fc(modulate(x, shift, scale))", "return self.fc(modulate(x, scale, shift))")
+    found, out = audited(wrong, theirs)
+    assert [one["source"] for one in found] == [f"ours.py:{wrong[: wrong.index('return self.fc')].count(chr(10)) + 1}"], out

@@ -97,6 +97,20 @@ def operand_words(pair: PairedCalls, value: int) -> str:
     return f"{part}{title(maker)}{f' in line {maker.line}' if maker.line else ''}"
 
 
+def told_apart(pair: PairedCalls, mine: int, right: int) -> tuple[str, str]:
+    """Two values of the port in words; where one line of a helper made both, also what it was given: that tells them apart."""
+    values, words = [mine, right], [operand_words(pair, mine), operand_words(pair, right)]
+    made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
+    while words[0] == words[1]:
+        makers = [pair.own_maker(value) for value in values]
+        given = [[value for value in one.inputs if value in made] if one is not None else [] for one in makers]
+        if any(len(one) != 1 for one in given):
+            break
+        values = [one[0] for one in given]
+        words = [f"{said} of {operand_words(pair, value)}" for said, value in zip(words, values, strict=True)]
+    return words[0], words[1]
+
+
 def superfluous(pair: PairedCalls, one: Operation, value: int) -> str:
     """That a call of the port should be left out, which is given a value that the reference uses unchanged."""
     maker = pair.own_maker(value)

@@ -32,6 +32,7 @@ from alignment.localize.hypotheses.call_words import (
     superfluous,
     takes,
     title,
+    told_apart,
     without_common_ends,
 )
 from alignment.localize.roles import LOOKING_UP
@@ -336,7 +337,7 @@ def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         before = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is None or m.number < one.number]
         later = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is not None and m.number > one.number]
         if before or later:
-            words = takes(title(one), operand_words(pair, mine), operand_words(pair, (before or later)[0]))
+            words = takes(title(one), *told_apart(pair, mine, (before or later)[0]))
             words += "" if before else ", which the port computes only after it"
             kind = Kind.OPERAND if before else Kind.CALL_ORDER
             place = None if not before else _handed_over(one, [pair.own_maker(value) for value in (mine, before[0])])
