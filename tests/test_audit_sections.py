@@ -489,6 +489,7 @@ OWN = {  # how an own class of the port fills its decay, which the reference dra
     "without it, in an attribute": ("attr=paddle.ParamAttr(initializer=nn.initializer.Assign(rate))", 1),
     "as the reference": ("default_initializer=nn.initializer.Assign(np.log(rate))", 0),
     "left to the framework": ("", 0),
+    "zeros, as the framework fills a bias": ("default_initializer=nn.initializer.Constant(0.0)", 0),
 }
 
 
@@ -505,7 +506,7 @@ def test_an_initialiser_that_an_own_class_gives_to_its_tensor_is_no_default_of_a
     status, said, record = audit(port=f"{tmp_path}/decays.py:Decays", reference="Decays")
     assert status == count and [one["location"] for one in record["mistakes"]] == ["decay"] * count, said.out
     known = [one["location"] for one in record["known_differences"]]
-    assert known == ["decay"] * (case == "left to the framework")
+    assert known == ["decay"] * (case in ("left to the framework", "zeros, as the framework fills a bias"))
     if count:
         words = record["mistakes"][0]["hint"]
         assert "distributed as exp(x) of the reference's x" in words and "the port's source sets this initialiser" in words

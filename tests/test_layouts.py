@@ -141,7 +141,7 @@ def test_the_map_says_the_layout_and_can_be_given_back(tmp_path, capsys):
         "part a b c -> part a (b c), b=2, c=8": "step 1",  # square: it fits, and is another one
         "part a b c -> part (b c), b=2, c=8": "does not fit",
         "part a b -> b part a": "does not fit",
-        "part a (b c) -> part (b c) a": "sizes of a split axis but one",
+        "part a (b d) c -> part (b d c) a": "sizes of a split axis but one",
         "a b c d -> a b c d": "makes (3, 16, 2, 8) of (3, 16, 2, 8), expected (3, 16, 16)",
     }
     for layout, words in wrong.items():

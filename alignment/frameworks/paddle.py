@@ -346,7 +346,8 @@ class Paddle(Taped):
                 if (initializer._global_bias_initializer if is_bias else initializer._global_weight_initializer)() is not None:
                     by_global.add(id(made))
                 by_paddle = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "paddle"
-                if not by_paddle and any(_initialises(given.get(name)) for name in ("attr", "default_initializer")):
+                said = [given.get(name) for name in ("attr", "default_initializer")]
+                if not by_paddle and any(_initialises(one) and not _is_constant(one) for one in said):
                     chosen.add(id(made))
             return made
 
@@ -449,6 +450,11 @@ class _PaddleOutside(paddle.autograd.PyLayer):
 def _initialises(given: Any) -> bool:
     """Whether a parameter's attribute, or what stands for it, says how the parameter is filled."""
     return isinstance(getattr(given, "initializer", given), nn.initializer.Initializer)
+
+
+def _is_constant(given: Any) -> bool:
+    """Whether it fills with one number, as the framework itself fills a bias."""
+    return isinstance(getattr(given, "initializer", given), nn.initializer.Constant)
 
 
 def _is_gain(tensor: paddle.Tensor, drawn: paddle.Tensor) -> bool:

@@ -8,7 +8,7 @@ from paddle.nn import functional as F
 
 
 def tensor(layer, *shape, value=None):
-    made = nn.initializer.Normal(0, 0.1) if value is None else nn.initializer.Constant(value)
+    made = None if value is None else nn.initializer.Constant(value)
     return layer.create_parameter(list(shape), default_initializer=made)
 
 
