@@ -135,7 +135,7 @@ def _why(candidates: int, count: int, trials: int, share: float) -> str:
     """Why nothing was found, after so many of the trials, in its share of the seconds."""
     if not candidates:
         return "no candidate: the lines to blame are not known, or hold nothing that one small change could correct"
-    over = f"its share of --patch-budget, {share:.3g} seconds, was over"
+    over = f"its share of --patch-budget, {round(share, 1):g} seconds, was over"
     if not count:
         return f"not searched: {over}; with more, {counted(candidates, 'candidate')}, each one small change, can be tried"
     if count < trials:
