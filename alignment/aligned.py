@@ -257,7 +257,7 @@ def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
     """Updates of an optimizer, where the steps before have found nothing that would make them differ."""
     failed = [one for one in done if one.failed]
     if failed:
-        return StepResult(5, "updates", not_run=f"{failed[0].name} differs, and so would they")
+        return StepResult(5, "updates", not_run=f"updates of the weights: {failed[0].name} differs, and so would they")
     return _told(f"step 5 updates, {context.updates} ...", context, _updates)
 
 

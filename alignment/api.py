@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import difflib
+import functools
 import html
+import inspect
 import json
 import re
 import shutil
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-FLAG, ACCEPT = "--accept ", "accept="  # what the command and a program call it
+ACCEPT = "accept="
 INPUTS = "inputs.npz"  # arrays that are given, in the folder of the report
 
 
@@ -144,7 +146,8 @@ def audit(
     Args:
         port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied; or two dumps.
         inputs: as ``--input``, e.g. ``"2x3x224x224"``; or an array, a tensor, a tuple of them, or a dictionary of them by the
-            names of the arguments, whose first axis counts samples; a shape that the reference accepts where None.
+            names of the arguments, whose first axis counts samples; or a function of (samples, numpy generator) that returns them;
+            a shape that the reference accepts where None.
         training: also compare training mode and fresh weights, as far as the reference can run in it.
         accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each, or one of them.
         strict: differences of the frameworks are mistakes, too.
@@ -155,6 +158,7 @@ def audit(
     Raises:
         UserError: something that was given cannot be used.
     """
+    from alignment.audit.given import as_arguments_of_audit
     from mobilenetv3_common.errors import UserError
 
     __tracebackhide__ = True
@@ -166,8 +170,8 @@ def audit(
     try:
         return _audited((port, reference), inputs, more, report, quiet, options)
     except UserError as error:  # one line that names it: the calls of the engine that found it out say no more
-        if not isinstance(inputs, str | Path):
-            error.args = (re.sub(r"--input \S+inputs\.npz", "inputs", str(error)),)
+        said = str(error) if isinstance(inputs, str | Path) else re.sub(r"--input \S+inputs\.npz", "inputs", str(error))
+        error.args = (as_arguments_of_audit(said),)
         raise error.with_traceback(None) from None
 
 
@@ -187,18 +191,20 @@ def _audited(
     return result
 
 
-def _input(inputs: Any, folder: Path) -> str | None:
-    """What ``--input`` is given for ``inputs``: arrays are written into the folder of the report."""
+def _input(inputs: Any, folder: Path) -> Any:
+    """What ``--input`` is given for ``inputs``: arrays are written into the folder of the report; a function is one."""
     import numpy as np
 
     from mobilenetv3_common.errors import UserError
 
     if inputs is None or isinstance(inputs, str | Path):
         return None if inputs is None else str(inputs)
+    if inspect.isroutine(inputs) or isinstance(inputs, functools.partial):
+        return inputs
     given = inputs if isinstance(inputs, dict) else dict(enumerate(inputs if isinstance(inputs, list | tuple) else [inputs]))
     arrays = {str(name): np.asarray(one.detach().cpu() if hasattr(one, "detach") else one) for name, one in given.items()}
     if not arrays or any(array.dtype.kind not in "biuf" or not array.ndim for array in arrays.values()):
-        known = 'a shape such as "2x3x224x224", a file, an array, a tuple of arrays of numbers, or a dictionary of them'
+        known = 'a shape such as "2x3x224x224", a file, an array, a tuple of arrays of numbers, a dictionary of them, or a function'
         raise UserError(f"inputs: expected {known}")
     folder.mkdir(parents=True, exist_ok=True)
     named: dict[str, Any] = {name if isinstance(inputs, dict) else f"arr_{name}": one for name, one in arrays.items()}
@@ -226,6 +232,8 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
     for name, value in {**options, **{f"{role}_args": json.dumps(one) for role, one in given.items() if one}}.items():
         if name in more:  # one of audit's own arguments, by the command's name
             raise UserError(f"audit() has no argument {name!r}: what the command calls --input is inputs=")
+        if name == "eval_only":
+            raise UserError("audit() has no argument 'eval_only': what the command calls --eval-only is training=False")
         if not hasattr(args, name):
             near = difflib.get_close_matches(name, [*vars(args), "inputs", "report", "quiet"], 1)
             meant = f"did you mean {near[0]}?" if near else "it takes those of python -m alignment audit --help"
@@ -242,13 +250,15 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
 
 def _flags(args: Any, options: Mapping[str, Any], folder: Path) -> list[str]:
     """The command that audits the same, for the report; arrays lie beside it."""
+    from alignment.audit.named import title
+
     given = {"input": args.input, **{name: getattr(args, name) for name in options}}
     if args.input == str(folder / INPUTS):
         given["input"] = INPUTS
     flags = ["--port", args.port, "--reference", args.reference]
     for name, value in given.items():
         if value not in (None, False):
-            flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+            flags += [f"--{name.replace('_', '-')}", *([] if value is True else [title(value) if callable(value) else str(value)])]
     flags += [*(f"--accept={one}" for one in args.accept), *(["--strict"] if args.strict else [])]
     return [*flags, *(["--eval-only"] if args.training is False else [])]
 
@@ -315,6 +325,8 @@ def _written(folder: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def _result(folder: Path, aligned: Any) -> Result:
+    from alignment.audit.given import as_arguments_of_audit
+
     said = aligned.sections
     mistakes = [replace(_place(one), lines=tuple(said.card(number))) for number, one in enumerate(said.mistakes)]
     mistakes += [_place(one) for one in said.known if not one.accepted]
@@ -324,8 +336,9 @@ def _result(folder: Path, aligned: Any) -> Result:
         mistakes = [Place(place, "unknown", "", reason) for place, _, reason in (row.partition(": ") for row in said.rows[:1])]
     unchecked = [one.line() for one in said.unchecked]
     known = [_place(one) for one in [*said.known, *said.accepted] if one.accepted]
-    notes = [re.sub(f"^{FLAG}(\\S+): ", rf'{ACCEPT}"\1": ', line) for line in said.remarks]
-    return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, notes, markdown)
+    unchecked, notes = ([as_arguments_of_audit(line) for line in lines] for lines in (unchecked, said.remarks))
+    verdict = as_arguments_of_audit(said.verdict)
+    return Result(not failed, verdict, mistakes, known, unchecked, folder, rows, notes, markdown)
 
 
 def _place(one: Any) -> Place:

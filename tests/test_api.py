@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import inspect
+import pydoc
 import re
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import torch
 
 import alignment.api
 from alignment import Dump, Place, Result, assert_aligned, audit, dump, load
+from alignment.audit.given import as_arguments_of_audit
+from alignment.comparisons.result import StepResult
+from alignment.report.table import not_run
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 
@@ -204,6 +208,61 @@ def test_what_cannot_be_used_is_named():
     )
 
 
+def test_flags_are_said_as_the_arguments_that_a_program_gives():
+    """Errors and notes named flags of the command, of which a program has none."""
+    for said, right in (
+        ("--input 2x16x16x3: the reference", 'inputs="2x16x16x3": the reference'),
+        ("--input: none; give e.g. --input 2x3x224x224", 'inputs: none; give e.g. inputs="2x3x224x224"'),
+        ("--accept padding: no such difference", 'accept="padding": no such difference'),
+        ("--port a:B returns 2 tensors, --reference c.py:D 1", 'port="a:B" returns 2 tensors, reference="c.py:D" 1'),
+        ("give its arguments with --port-args '{...}'", "give its arguments with port_args={...}"),
+        ("--updates must be 0 to 100, found 300", "updates must be 0 to 100, found 300"),
+        ("updates of the weights: --updates 3", "updates of the weights: updates=3"),
+        ("GPU: --device gpu", 'GPU: device="gpu"'),
+        ("leave --eval-only out", "leave training=False out"),
+        ("which --strict does not let pass", "which strict=True does not let pass"),
+        ("paired by order of use (--names sets other pairs)", "paired by order of use (names sets other pairs)"),
+        ("python -m alignment run PROJECT --weights A --port-weights B",) * 2,
+    ):
+        assert as_arguments_of_audit(said) == right
+    with pytest.raises(UserError, match=r'^accept="pading": no such kind; did you mean padding\?'):
+        audit(port, reference, inputs="2x3x16x16", accept=["pading"])
+    with pytest.raises(UserError, match="what the command calls --eval-only is training=False"):
+        audit(port, reference, eval_only=True)
+
+
+def test_help_shows_the_function_that_the_import_gives():
+    assert inspect.signature(audit) == inspect.signature(alignment.api.audit)
+    assert inspect.getdoc(alignment.api.audit) in pydoc.plain(pydoc.render_doc(audit)).replace("\n    ", "\n")
+
+
+def test_what_a_model_that_is_built_does_not_take_is_not_called_unchecked():
+    """The arguments of the copy were: memo and _nil."""
+    result = audit(port(), reference(), inputs="4x3x16x16", training=False)
+    assert result.passed and not any("port_args" in line for line in result.not_checked), result.not_checked
+    made = audit(port, reference, inputs="4x3x16x16", training=False).not_checked
+    assert made[-1] == "other values of momentum, padding: port_args and reference_args", made
+
+
+def test_inputs_may_be_a_function_as_they_may_be_on_the_command_line(tmp_path):
+    def drawn(samples, rng):
+        return {"tokens": rng.standard_normal((samples, 3)), "lengths": rng.integers(1, 9, samples)}
+
+    result = audit(Sized, Sized, inputs=drawn, training=False, report=tmp_path)
+    assert result.passed and ":test_inputs_may_be_a_function" in result.to_markdown()
+    wrong = audit(lambda: Sized(sign=-1.0), Sized, inputs=drawn, training=False, report=tmp_path)
+    assert [one.measured.partition(":")[0] for one in wrong.mistakes] == ["output 2 (second)"]
+    with pytest.raises(UserError, match=r"called with .2, generator. it must return arrays of 2 samples"):
+        audit(Sized, Sized, inputs=lambda samples, rng: PAIR, training=False, report=tmp_path)
+
+
+def test_updates_that_are_not_made_are_named():
+    result = audit(lambda: port(padding=0), reference, inputs="4x3x16x16", training=False, updates=2)
+    assert "updates of the weights: forward differs, and so would they" in result.not_checked
+    steps = [StepResult(5, "backward"), StepResult(5, "updates", not_run="updates of the weights: forward differs")]
+    assert not_run(steps) == ["step 5 backward, in part not run: updates of the weights: forward differs"]
+
+
 def test_an_accept_that_fits_nothing_is_noted_with_what_would_fit():
     result = audit(lambda: port(momentum=0.1), reference, inputs="4x3x16x16", accept=["momentum"])
     said = 'accept="momentum": no such difference was found; the kinds that were found: momentum_inverted'
@@ -241,7 +300,7 @@ def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
     (page,) = (tmp_path / "alignment-artifacts").glob("*test_wrong/report.html")
     assert len([*(tmp_path / "alignment-artifacts").glob("*test_twice*/report.html")]) == 2, "one for each call"
     assert str(page) in done.stdout and "1. padding" in done.stdout
-    assert "UserError: --input 2x16x16x3" in done.stdout and not re.search(
+    assert 'UserError: inputs="2x16x16x3"' in done.stdout and not re.search(
         r"(?<!test_)api\.py:|__init__|contextlib", done.stdout
     ), "the engine's code is no help"
 

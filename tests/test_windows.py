@@ -11,7 +11,7 @@ FOLDER = ROOT / "tests/forms"
 # What is changed in the port's source -> place, words of the only mistake.
 MISTAKES = {
     "no scale": ("qkv[0] * self.scale", "qkv[0]", "blocks.0", "* 0.353553 is missing before @"),
-    "order": ("(0, 2, 1, 3)", "(0, 1, 2, 3)", "Windows.forward", "concat takes 4 tensors in another order, expected 1, 3, 2, 4"),
+    "order": ("(0, 2, 1, 3)", "(0, 1, 2, 3)", "Windows.forward", "first number 1, then number 3, then number 2, then number 4"),
     "turned index": ("grid[:, :, None] - grid[:, None]", "grid[:, None] - grid[:, :, None]", "blocks.0.index", "constants"),
 }  # fmt: skip
 

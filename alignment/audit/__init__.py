@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import sys
 import types
 from typing import Any
+
+from alignment import api
 
 
 class _Callable(types.ModuleType):
@@ -13,7 +15,9 @@ class _Callable(types.ModuleType):
 
     def __call__(self, port: Any, reference: Any, **options: Any) -> Any:
         __tracebackhide__ = True
-        return importlib.import_module("alignment.api").audit(port, reference, **options)
+        return api.audit(port, reference, **options)
 
 
 sys.modules[__name__].__class__ = _Callable
+__signature__ = inspect.signature(api.audit)  # as help() and editors show it
+__doc__ = f"{__doc__}\n\naudit{__signature__}\n\n{inspect.getdoc(api.audit)}"

@@ -4,11 +4,39 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from alignment.audit.named import title
 from alignment.audit.pair import GivenMaker, ModelMaker
+from alignment.flags import audit_parser
 from mobilenetv3_common.errors import UserError
+
+FLAG = re.compile(r"(?<![\w-])(?<!calls )(?<!what )--([a-z][a-z-]*[a-z])(?:([ =])('\{.*?\}'|\S+?)(?=[:;,)?]*(?:\s|$)))?")
+VALUE = re.compile(r"\d[\dx.]*|'\{.*\}'|gpu|cpu|b?float16|\w\S*[:.@/]\S+")  # what is no word of a sentence
+
+
+def as_arguments_of_audit(text: str) -> str:
+    """A sentence of the command in which its flags are arguments of ``alignment.audit``: ``--updates 3`` becomes ``updates=3``.
+
+    Other commands of the project stay as they are, and so does what is said of the command itself ("what --weights takes").
+    """
+    known = {name: action for action in audit_parser()._actions for name in action.option_strings}
+
+    def one(found: re.Match[str]) -> str:
+        action, value = known.get(f"--{found[1]}"), found[3]
+        if action is None or "python -m alignment" in text[: found.start()]:
+            return found[0]
+        name = "inputs" if action.dest == "input" else action.dest
+        if action.nargs == 0:
+            return f"{name}={action.const is not False}{(found[2] or '') + (value or '')}"
+        if value is None or not (VALUE.fullmatch(value) or (found.start() == 0 and text[found.end() :].startswith(":"))):
+            return f"{name}{(found[2] or '') + (value or '')}"
+        plain = value.strip("'") if value.startswith("'{") else value if value.isdigit() else f'"{value}"'
+        return f"{name}={plain}"
+
+    return FLAG.sub(one, text)
 
 
 def maker_of(role: str, made: Any, arguments: Mapping[str, Any] | None = None) -> ModelMaker:
@@ -28,12 +56,7 @@ def maker_of(role: str, made: Any, arguments: Mapping[str, Any] | None = None) -
     maker = _maker(role, made)
     if keywords and not _makes(made):
         raise UserError(f"{role}_args: {role} is a model, which is built already; give the class or function that makes it")
-    return GivenMaker(flag, _title(made), keywords, maker, not _makes(made))
-
-
-def _title(made: Any) -> str:
-    kind = made if hasattr(made, "__qualname__") else type(made)
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return GivenMaker(flag, title(made), keywords, maker, not _makes(made))
 
 
 def _makes(made: Any) -> bool:
@@ -46,7 +69,7 @@ def _maker(role: str, made: Any) -> Callable[[], Any]:
     if _makes(made):
         return made  # type: ignore[no-any-return]
     if any(hasattr(made, name) for name in ("state_dict", "parameters_dict")):
-        return functools.partial(copy.deepcopy, made)
+        return lambda: copy.deepcopy(made)  # a partial call would have the arguments of deepcopy for options of the model
     raise UserError(f"{role} is a {type(made).__name__}: give a model, what makes it, or 'MODULE:CALLABLE'")
 
 

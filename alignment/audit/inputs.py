@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from alignment.audit.named import named_object
+from alignment.audit.named import named_object, title
 from alignment.frameworks.base import Framework, Keywords, Module, leaves
 from alignment.record import load_arrays
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
+InputFunction = Callable[[int, np.random.Generator], Any]
 MakeInputs = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ...]]
 SAMPLES = 2  # with which the reference is tried
 LEAST_SIDE = 64  # in pixels, of pictures that are compared in a smaller shape of odd sides, too
@@ -44,11 +45,12 @@ class Inputs:
     whole: bool = False
 
 
-def chosen_inputs(given: str | None, framework: Framework, network: Module, port: Module | None = None) -> Inputs:
+def chosen_inputs(given: str | InputFunction | None, framework: Framework, network: Module, port: Module | None = None) -> Inputs:
     """The inputs that ``--input`` names, or the first that the reference accepts.
 
     Args:
-        given: ``2x3x224x224`` (the first number counts samples), ``FILE.npy``, ``FILE.npz``, ``MODULE:CALLABLE``, or None.
+        given: ``2x3x224x224`` (the first number counts samples), ``FILE.npy``, ``FILE.npz``, ``MODULE:CALLABLE``, such a function
+            itself, or None.
         framework, network: of the reference.
         port: where it is known: arrays of a file are handed on by name where both models have arguments of all these names.
 
@@ -60,16 +62,17 @@ def chosen_inputs(given: str | None, framework: Framework, network: Module, port
             if not refused(framework, network, found):
                 return _with_small(found, framework, network)
         raise UserError("--input: none of the inputs that were tried runs through the reference; give e.g. --input 2x3x224x224")
-    found = _given(given, [network] if port is None else [network, port])
+    text = given if isinstance(given, str) else title(given)
+    found = _given(given, [network] if port is None else [network, port]) if isinstance(given, str) else _of_function(text, given)
     if port is not None:
-        _check_names(given, found, port)
+        _check_names(text, found, port)
     problem = refused(framework, network, found)
-    if problem and given.endswith((".npz", ".npy")):  # arrays of a graph: its nodes are no samples
-        whole = _given(given, [network] if port is None else [network, port], whole=True)
+    if problem and text.endswith((".npz", ".npy")):  # arrays of a graph: its nodes are no samples
+        whole = _given(text, [network] if port is None else [network, port], whole=True)
         problem, found = (problem, found) if refused(framework, network, whole) else ("", whole)
     if problem:
-        hint = _without_samples(given, framework, network)
-        raise UserError(f"--input {given}: the reference does not run on it{hint}: {problem}")
+        hint = _without_samples(text, framework, network)
+        raise UserError(f"--input {text}: the reference does not run on it{hint}: {problem}")
     return _with_small(found, framework, network)
 
 
@@ -96,7 +99,7 @@ def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs
         words += ", whole, not cut into samples" if whole else ""
         return Inputs(next(iter(arrays.values())).shape[1:], None, _cycled(arrays, named, whole), words, whole)
     if ":" in text:
-        return _of_function(text)
+        return _of_function(text, named_object("--input", text))
     raise UserError(f"--input {text}: expected a shape such as 2x3x224x224, an .npy or .npz file, or MODULE:CALLABLE")
 
 
@@ -160,9 +163,7 @@ def _cycled(arrays: Mapping[str, np.ndarray], named: bool, whole: bool) -> MakeI
     return make
 
 
-def _of_function(text: str) -> Inputs:
-    function = named_object("--input", text)
-
+def _of_function(text: str, function: Any) -> Inputs:
     def make(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
         return as_arguments(function(count, rng))
 

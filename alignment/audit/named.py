@@ -45,6 +45,12 @@ def named_object(flag: str, text: str) -> Any:
     return found
 
 
+def title(made: Any) -> str:
+    """``MODULE:CALLABLE`` of a class or function; else of the class of what is given."""
+    kind = made if hasattr(made, "__qualname__") else type(made)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
 def _file(flag: str, path: str) -> Path:
     file = Path(path).resolve()
     if not file.is_file():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.audit.inputs import Inputs, chosen_inputs, tried
+from alignment.audit.inputs import InputFunction, Inputs, chosen_inputs, tried
 from alignment.audit.named import named_object
 from alignment.frameworks import building, framework_of, load_first
 from alignment.frameworks.base import Framework, Module
@@ -132,12 +132,12 @@ class AuditPair:
     outputs: tuple[int, int]
 
 
-def pair_of(port: ModelMaker, reference: ModelMaker, given: str | None, initialisation: bool) -> AuditPair:
+def pair_of(port: ModelMaker, reference: ModelMaker, given: str | InputFunction | None, initialisation: bool) -> AuditPair:
     """Build both models once, find out their frameworks and what the reference accepts.
 
     Args:
         port, reference: the two sides.
-        given: ``--input``; None to try.
+        given: ``--input``, or a function of it; None to try.
         initialisation: whether fresh weights are compared; those of a model that is built already are not drawn anew.
 
     Raises:

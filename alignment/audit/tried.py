@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alignment.audit.named import title
 from alignment.audit.pair import arguments
 from alignment.audit.trial import Job
 from alignment.comparisons.context import Context
@@ -82,7 +83,7 @@ def _audited(args: argparse.Namespace, port: str, folder: Path) -> Verified:
     for flag in HANDED_ON:
         value = getattr(args, flag)
         if value is not None:
-            command += [f"--{flag.replace('_', '-')}", str(value)]
+            command += [f"--{flag.replace('_', '-')}", title(value) if callable(value) else str(value)]
     command += [] if args.training is not False else ["--eval-only"]
     command += ["--seed", str(args.seed + 1), *(f"--accept={one}" for one in args.accept), *(["--strict"] if args.strict else [])]
     paths = [str(folder), str(Path.cwd()), *(path for path in sys.path if path)]

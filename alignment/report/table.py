@@ -109,7 +109,7 @@ def not_run(results: Sequence[StepResult]) -> list[str]:
     for result in results:
         name, reasons = said.setdefault(result.step, (result.name, []))
         new = [reason for reason in filter(None, result.not_run.split("; ")) if reason not in reasons]
-        if new and result.name != name:
+        if new and result.name != name and not new[0].startswith(result.name):
             new[0] = f"{result.name}: {new[0]}"
         reasons += new
     ran = {result.step for result in results if result.ran}

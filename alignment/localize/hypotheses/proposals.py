@@ -283,8 +283,8 @@ def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             theirs = [next(v for v in one.inputs if _agree(pair, one, v, value)) for value in other.inputs]
             words = takes(title(one), f"{listed(pair, one.inputs)} in this order", listed(pair, theirs))
             if len({operand_words(pair, value) for value in theirs}) < len(theirs):  # all from one line
-                order = ", ".join(str(one.inputs.index(value) + 1) for value in theirs)
-                words = takes(title(one), f"{len(theirs)} tensors in another order", order)
+                order = ", then ".join(f"number {one.inputs.index(value) + 1}" for value in theirs)
+                words = takes(title(one), f"its {len(theirs)} tensors in another order", f"first {order}")
             yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
 
 
