@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from alignment.finding import Finding
-from alignment.kinds import MODEL_KINDS, Kind
+from alignment.kinds import Kind
 from mobilenetv3_common.errors import UserError
 
 UNNAMED = "unknown"  # of a difference that no hypothesis explains
-KINDS = (*(kind.value for kind in MODEL_KINDS), UNNAMED)
+KINDS = (*(kind.value for kind in Kind if kind), UNNAMED)
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,10 @@ def parse(texts: Sequence[str]) -> list[Accept]:
         kind, at, place = text.partition("@")
         if kind not in KINDS:
             near = difflib.get_close_matches(kind, KINDS, 1)
-            meant = (
-                f"did you mean {near[0]}? The report names the kind of each difference"
-                if near
-                else f"the kinds are {', '.join(KINDS)}"
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise UserError(
+                f"--accept {text}: no such kind; {meant}{'T' if near else 't'}he report names the kind of each difference"
             )
-            raise UserError(f"--accept {text}: no such kind; {meant}")
         if at and not place:
             raise UserError(f"--accept {text}: no place behind the @; give e.g. {kind}@features.0.1, or {kind} for every place")
         if kind == UNNAMED and not place:

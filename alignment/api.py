@@ -63,7 +63,7 @@ class Place:
         lines = [f"{title} at {self.place or '(the whole model)'}{own}{also(self.also)}"]
         via = f" (via {self.via})" if self.via else ""
         lines += [f"  line: {self.source}{via}"] if self.source else []
-        words = self.words.removeprefix(f"{self.source}: ") if self.source else self.words  # the line has said it
+        words = self.words.replace(f"{self.source}: ", "", 1) if self.source else self.words  # the line has said it
         lines += [f"  what: {words or 'no known mistake matches'}", f"  measured: {self.measured}"]
         return "\n".join([*lines, *(f"    {line}" for line in self.lines)])
 

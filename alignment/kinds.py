@@ -113,6 +113,7 @@ class Kind(str, enum.Enum):
 
     # calls of functions in a module's own forward
     CALL_ARGUMENT = "call_argument"
+    SOFTMAX_AXIS = "softmax_axis"
     OTHER_FUNCTION = "other_function"
     OPERAND = "operand"
     CALL_MISSING = "call_missing"
@@ -200,7 +201,6 @@ class Kind(str, enum.Enum):
     SATURATED = "saturated"
     SOFTMAX_TWICE = "softmax_twice"
     SOFT_AS_HARD = "soft_as_hard"
-    SOFTMAX_AXIS = "softmax_axis"
     MEAN_OVER_CLASSES = "mean_over_classes"
     EXP_OVERFLOWS = "exp_overflows"
     DIVERGENCE = "divergence"
@@ -345,6 +345,3 @@ NOT_EXPLAINED = frozenset(
         Kind.AUTOCAST_LIST, Kind.DETACHED, Kind.CALL_ARGUMENT, Kind.CALL_MISSING, Kind.CALL_EXTRA,
     }
 )  # fmt: skip
-
-# Kinds of mistakes of a model, its weights and its gradients, in the order above.
-MODEL_KINDS = tuple(kind for kind in list(Kind)[1 : list(Kind).index(Kind.MIRRORED)])

@@ -102,6 +102,9 @@ def test_a_card_says_its_line_once():
     mistake = Place("forward", "call_argument", "net.py:21: gelu approximate True, expected False", "1e-4", "net.py:21")
     assert mistake.card().count("net.py:21") == 1 and "what: gelu approximate True" in mistake.card()
     assert "what: net.py:9: gelu" in dataclasses.replace(mistake, words="net.py:9: gelu").card()
+    for seen in ("8 of 16 values are NaN or infinite: net.py:21: softmax axis 1", "no known mistake matches; net.py:21: no value"):
+        card = dataclasses.replace(mistake, words=seen).card()
+        assert card.count("net.py:21") == 1 and f"what: {seen.replace('net.py:21: ', '')}" in card
 
 
 @pytest.mark.parametrize(("inputs", "size"), [("4x3x64x64", ", in a pass over 3x27x45"), ("4x3x16x16", "")])
@@ -380,3 +383,5 @@ def test_a_line_that_stands_beside_a_finding_is_not_said_twice():
     one = Finding("forward", "Net.forward", Kind.CALL_EXTRA, "port.py:18: + is superfluous", "output: 1", "port.py:18")
     page = cards([one], [[]], [])
     assert page.replace("<wbr>", "").count("port.py:18") == 1 and "+ is superfluous" in page
+    seen = dataclasses.replace(one, hint="no known mistake matches; port.py:18: the reference has no value equal to it")
+    assert cards([seen], [[]], []).replace("<wbr>", "").count("port.py:18") == 1

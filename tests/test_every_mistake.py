@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from alignment.accepted import KINDS, Accept, marked
+from alignment.accepted import KINDS, Accept, marked, parse
 from alignment.cli import main
 from alignment.finding import Finding
 from alignment.frameworks import framework
@@ -219,7 +219,7 @@ def test_one_mistake_in_several_places_is_accepted_in_part():
     ("text", "words"),
     [
         ("padings", "no such kind; did you mean padding? The report names the kind of each difference"),
-        ("qqq", "no such kind; the kinds are layer_missing, "),
+        ("qqq", "no such kind; the report names the kind of each difference"),
         ("padding@", "no place behind the @"),
         ("unknown", "give its place too"),
     ],
@@ -233,7 +233,14 @@ def test_a_wrong_accept_is_one_line(files, text, words, capsys):
 
 def test_the_page_lists_every_kind():
     page = (ROOT / "docs" / "audit.md").read_text()
-    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
+    of_models = list(Kind)[1 : list(Kind).index(Kind.MIRRORED)]
+    assert [kind.value for kind in of_models if f"`{kind.value}`" not in page] == []
+    assert "`unknown`" in page and {kind.value for kind in of_models} < set(KINDS)
+
+
+def test_a_kind_that_a_finding_may_have_can_be_accepted():
+    """The message recommended to accept what could not be accepted: the axis of a softmax, and what updates show."""
+    assert [one.kind for one in parse([kind.value for kind in Kind if kind])] == [kind.value for kind in Kind if kind]
 
 
 SIDES = {"paddle": PADDLE, "torch": TORCH}

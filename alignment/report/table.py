@@ -230,8 +230,8 @@ def led_by(finding: Finding) -> str:
 
 
 def words_beside_line(finding: Finding) -> str:
-    """What a finding says, where its line stands beside it: without that line in front."""
-    return finding.hint.removeprefix(f"{finding.source}: ") if finding.source else finding.hint
+    """What a finding says, where its line stands beside it: without that line in front of a part of it."""
+    return finding.hint.replace(f"{finding.source}: ", "", 1) if finding.source else finding.hint
 
 
 def source_of(finding: Finding) -> str:
