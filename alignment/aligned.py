@@ -35,7 +35,7 @@ from alignment.report import picture, results, table
 from alignment.report.kept import Kept, kept_of
 from alignment.report.sections import Sections, outcome, sections_of
 from alignment.strangers import engine, strangers
-from mobilenetv3_common.counted import counted
+from mobilenetv3_common.counted import counted, numbered
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, show, verdict
 
@@ -134,8 +134,7 @@ def align(context: Context, wanted: Request) -> Aligned:
         done.append(_updated(context, done))
     done += _decoded(context, done)
     if not any(result.ran for result in done[compared:]):
-        steps = ", ".join(map(str, wanted.steps))
-        raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
+        raise UserError(f"{numbered('step', wanted.steps)} cannot run on {context.project.name}: {done[compared].not_run}")
     failed = any(result.failed for result in done)
     differs = failed and not only_nothing_real(done)
     if differs:
@@ -190,7 +189,7 @@ def _kept(context: Context, wanted: Request, done: Sequence[StepResult], seen: c
     if kept.dropped:
         print(kept.dropped)
     elif kept.results:
-        print(f"kept from earlier runs: step(s) {', '.join(str(result.step) for result in kept.results)}")
+        print(f"kept from earlier runs: {numbered('step', [result.step for result in kept.results])}")
     seen.called |= kept.functions
     return kept
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.distance import distance, gap, norm, out_of_range, relative
+from mobilenetv3_common.counted import counted
 
 IN_EXACT_MODE = "exact mode differs by"  # what the reason of a row that failed in exact mode holds
 
@@ -171,7 +172,7 @@ def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = Tr
         for side, x in (("the port", a), ("the reference", b)):
             bad = x.size - int(np.isfinite(x).sum())
             if bad:
-                return f"{bad} NaN or infinite value(s) in {side}"
+                return f"{counted(bad, 'NaN or infinite value')} in {side}"
     return ""
 
 
@@ -250,7 +251,8 @@ def judge_equal(name: str, port: np.ndarray | None, reference: np.ndarray | None
         _differences(quantity, port, reference)
     if differing:
         first = np.unravel_index(int(np.argmax((port != reference).reshape(-1))), port.shape)
-        quantity.fail(f"{differing} of {port.size} value(s) differ, first at {tuple(map(int, first))}")
+        verb = "differs" if differing == 1 else "differ"
+        quantity.fail(f"{differing} of {counted(port.size, 'value')} {verb}, first at {tuple(map(int, first))}")
     return quantity
 
 
@@ -351,7 +353,7 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     if leeway.flips:
         floor = max(floor, tolerance.FLIP_ALLOWANCE * scale)
         quantity.flips = leeway.flips
-        quantity.note(f"{leeway.flips} kink flip(s)")
+        quantity.note(f"{counted(leeway.flips, 'kink flip')}")
     if tolerance.FLOOR_FACTOR * floor < error <= leeway.summation32 * scale:
         floor = leeway.summation32 * scale
         quantity.reference_error = leeway.summation32
@@ -413,7 +415,7 @@ class Group:
             row.float64_diff = max(row.float64_diff or 0.0, member.float64_diff)
         if member.flips and not row.flips:
             row.flips = member.flips
-            row.note(f"{member.flips} kink flip(s)")
+            row.note(f"{counted(member.flips, 'kink flip')}")
         if not member.passed:
             self.failed.append(member)
 

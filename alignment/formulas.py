@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import erf
 
 from alignment.strangers import Refused
+from mobilenetv3_common.counted import counted
 
 Array = np.ndarray
 Pads = Sequence["int | tuple[int, int]"]  # before and after in each dimension of the picture
@@ -92,7 +93,7 @@ def conv(
     kernel = weight.shape[2:]
     out = tuple((n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(x.shape[2:], dilation, kernel, stride, strict=True))
     if min(out) < 1 or weight.shape[0] % groups or x.shape[1] != weight.shape[1] * groups:
-        raise Refused(f"weight {weight.shape} in {groups} group(s) does not fit a picture of shape {x.shape}")
+        raise Refused(f"weight {weight.shape} in {counted(groups, 'group')} does not fit a picture of shape {x.shape}")
     by_group = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     total = np.zeros((x.shape[0], groups, weight.shape[0] // groups, math.prod(out)))
     for tap in itertools.product(*map(range, kernel)):

@@ -15,6 +15,7 @@ from alignment import tolerance
 from alignment.distance import Distance
 from alignment.record import BLOCK, OnDisk, open_record
 from mobilenetv3_common.config_file import Parser
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.json_output import add_output_flags, outputs_of
 from mobilenetv3_common.terminal import printable
@@ -117,7 +118,7 @@ def _judge(row: Row, found: Distance, rtol: float) -> None:
     if found.masked == found.size:
         row.fail("every value is minus infinity in both: nothing to compare")
     elif found.masked:
-        row.note(f"{found.masked} value(s) that are minus infinity in both are left out")
+        row.note(f"minus infinity in both: {counted(found.masked, 'value')} left out")
     if found.subnormal():
         row.note("all values are subnormal, with fewer digits than others of the type")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from alignment.flags import parse_steps, shown
 from bench.edited import align_copy
 from bench.flags import HEEDED, bench_parser
+from mobilenetv3_common.counted import numbered
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
 
@@ -122,7 +123,7 @@ def faults(
     every = faults_of(project)
     known = [fault_named(project, name)] if name else [fault for fault in every.values() if fault.step in steps]
     if not known:
-        raise UserError(f"{project.name} has no known faults of step(s) {', '.join(map(str, steps))}")
+        raise UserError(f"{project.name} has no known faults of {numbered('step', steps)}")
 
     def progress(number: int, outcome: faults_found.Outcome) -> None:
         found = outcome.found.line() if outcome.found else "not detected"

@@ -11,6 +11,7 @@ from alignment.project import Project
 from bench import mutants, mutants_page, source_faults
 from bench.edited import Attempt, root_of
 from bench.mutants import Sample
+from mobilenetv3_common.counted import numbered
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 
@@ -59,7 +60,7 @@ def run_source_faults(file: Path, project: Project, name: str | None, steps: Seq
         raise UserError(f"--inject {name}: no such edit of the source; --inject list names all faults")
     chosen = [known[name]] if name else [fault for fault in known.values() if fault.step in steps]
     if not chosen:
-        raise UserError(f"{project.name} lists no edits of its source as faults of step(s) {', '.join(map(str, steps))}")
+        raise UserError(f"{project.name} lists no edits of its source as faults of {numbered('step', steps)}")
 
     def progress(number: int, outcome: source_faults.Outcome) -> None:
         verdict = "named" if outcome.named else "located" if outcome.located else "detected" if outcome.detected else "NOT DETECTED"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.faults import Edit
+from mobilenetv3_common.counted import numbered
 from mobilenetv3_common.errors import UserError
 
 SERVER = Path(__file__).with_name("fork_server.py")
@@ -256,7 +257,7 @@ class Workshop:
             subprocess.run([sys.executable, str(SERVER), "--once", job], stdout=log, stderr=log, env=_one_thread(), check=False)
         self.sound = self._attempt("sound", {"status": 0, "seconds": time.monotonic() - start})
         if self.sound.outcome == "passed" and not self.sound.by_step:
-            raise UserError(f"{self.project}: none of step(s) {', '.join(map(str, self.steps))} can run on it")
+            raise UserError(f"{self.project}: {numbered('step', self.steps)} cannot run on it")
         if self.sound.outcome != "passed":
             problem = self.sound.problem.replace("UserError: ", "")  # what is in it is no error of its own
             raise UserError(f"{self.project}: the project as it is does not pass ({self.sound.outcome}: {problem})")

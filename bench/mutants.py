@@ -29,6 +29,7 @@ from alignment.project import load_project
 from bench.attempt import about
 from bench.edited import Attempt, Task, Workshop, make_copy, root_of
 from bench.mutation import Mutation, drawn, mutations
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.yaml_file import read_yaml, value_of
@@ -231,7 +232,7 @@ def run(project: Path, sample: Sample, log: Log, jobs: int = 2, say: Callable[[s
         elif mutation.key in log.done and log.done[mutation.key].outcome == "equivalent":
             del log.done[mutation.key]  # declared so in an earlier run, and no more
     missing = {m.key: (package, m) for package, m in chosen if m.key not in log.done}
-    say(f"{len(chosen)} mutants of {len(sample.packages)} package(s), {len(chosen) - len(missing)} of them known")
+    say(f"{len(chosen)} mutants of {counted(len(sample.packages), 'package')}, {len(chosen) - len(missing)} of them known")
     if missing:
         made = about(load_project(project))
         steps = {name: sample.steps or steps_for(name, made["parts"], made["builders"]) for name in sample.packages}

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
     ended = f"diverged at learning rate {rates[len(test.rates)]:g}" if test.diverged else "did not diverge"
     with outputs.for_people():
-        print(f"{seeds} run(s) of {len(test.rates)} updates from learning rate {rates[0]:g}; {ended}")
+        print(f"{counted(seeds, 'run')} of {len(test.rates)} updates from learning rate {rates[0]:g}; {ended}")
         lower, upper = test.interval()
         print(
             f"suggested learning rate: {test.suggested():.2g}; the loss begins to fall at {lower:.2g} and is least at {upper:.2g}"

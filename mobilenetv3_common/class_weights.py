@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 
@@ -36,7 +37,8 @@ def class_weights(given: str | None, index: DatasetIndex) -> tuple[float, ...] |
     if any(names):
         return _by_name(dict(zip(names, weights, strict=True)), names, index, given)
     if len(weights) != index.num_classes:
-        raise UserError(f"--class-weights {given}: {len(weights)} weight(s) for {index.num_classes} classes: give one for each")
+        held = counted(len(weights), "weight")
+        raise UserError(f"--class-weights {given}: {held} for {index.num_classes} classes: give one for each")
     return tuple(weights)
 
 

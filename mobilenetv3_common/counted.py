@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 PLURALS = {
     "classes": "class", "batches": "batch", "processes": "process", "entries": "entry", "copies": "copy", "losses": "loss",
@@ -28,8 +29,17 @@ ONE = re.compile(rf"(?<![\w.,:/-])(?P<of>(?:1 )?of )?1 (?P<more>{MORE})?(?P<noun
 
 
 def counted(number: int, noun: str) -> str:
-    """``"1 mistake"``, ``"2 mistakes"``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """``"1 mistake"``, ``"2 mistakes"``, ``"2 batches"``."""
+    return f"{number} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith(("ch", "ss")) else f"{noun}s"
+
+
+def numbered(noun: str, which: Sequence[object]) -> str:
+    """``"step 4"``, ``"steps 1, 5"``."""
+    return f"{noun if len(which) == 1 else _plural(noun)} {', '.join(map(str, which))}"
 
 
 def agreed(text: str) -> str:

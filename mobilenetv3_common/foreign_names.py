@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State
 
@@ -106,7 +107,7 @@ def within(state: State, prefix: str) -> tuple[State, list[str]]:
     """The tensors whose names begin with a prefix, without it, and a note on the others."""
     own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
     outside = [name for name in state if not name.startswith(prefix)]
-    return own, [f"left out {len(outside)} tensor(s) outside the network, first {outside[0]}"] if outside else []
+    return own, [f"left out {counted(len(outside), 'tensor')} outside the network, first {outside[0]}"] if outside else []
 
 
 # --- whose names -----------------------------------------------------------------------------------------------------------

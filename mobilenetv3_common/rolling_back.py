@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mobilenetv3_common.checkpoint import CheckpointFolder, newest
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import Diverged
 from mobilenetv3_common.run import Run, build_run
 from mobilenetv3_common.training_backend import Builder
@@ -30,7 +31,7 @@ def rolled_back(run: Run, folder: CheckpointFolder | None, found: Diverged, buil
     config = run.config
     if run.rollbacks >= config.roll_back:
         if run.rollbacks:
-            raise Diverged(f"{found} (rolled back {run.rollbacks} time(s) already)") from found
+            raise Diverged(f"{found} (rolled back {counted(run.rollbacks, 'time')} already)") from found
         raise found
     source = newest(config.output_dir, functools.partial(_good, run))
     resume = config.resume if run.source is None or run.source.resolve().parent != Path(config.output_dir).resolve() else None

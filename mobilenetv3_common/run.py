@@ -10,6 +10,7 @@ from typing import Any
 
 from mobilenetv3_common.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
 from mobilenetv3_common.class_weights import class_weights
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.dataset_index import DatasetIndex, index_splits, refuse_one_class
 from mobilenetv3_common.distilling import build_criterion, teacher_digest
 from mobilenetv3_common.errors import UserError
@@ -158,7 +159,7 @@ def build_run(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, build
     if updates_per_epoch == 0:
         raise UserError(
             f"{len(train_index)} training pictures do not fill one update of {config.accumulate} x {config.batch_size} pictures "
-            f"on {ranks.world_size} rank(s), and no smaller batch does: use fewer accumulations or ranks, or add pictures"
+            f"on {counted(ranks.world_size, 'rank')}, and no smaller batch does: use fewer accumulations or ranks, or add pictures"
         )
     precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
     backend.check_config(config, ranks)
@@ -256,8 +257,8 @@ def training_plan(config: TrainConfig, pictures: int, ranks: Ranks) -> BatchPlan
     group = config.mix_group or config.batch_size
     if config.train_preset.mixes and ranks.world_size > 1 and last % group:
         raise UserError(
-            f"the last batch of an epoch has {last} picture(s) a rank, which do not divide into mixing groups of {group}: use "
-            "--drop-last or another --mix-group"
+            f"the last batch of an epoch has {counted(last, 'picture')} a rank, which do not divide into mixing groups of {group}: "
+            "use --drop-last or another --mix-group"
         )
     return plan
 

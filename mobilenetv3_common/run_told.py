@@ -11,6 +11,7 @@ from typing import Any
 
 from mobilenetv3_common.called import as_called
 from mobilenetv3_common.checkpoint import BEST, CONFIG, PAGE
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.evaluation_record import Record, read_record
@@ -65,8 +66,9 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
     steps = config.epochs * run.updates_per_epoch // config.ema_every
     if (left := config.first_weights_left(config.epochs * run.updates_per_epoch)) > STALE_AVERAGE:
         said.append(
-            f"warning: after {steps} step(s) {left:.0%} of the moving average, which is evaluated, are still the first weights: "
-            f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
+            f"warning: after {counted(steps, 'step')} {left:.0%} of the moving average, which is evaluated, are still the first "
+            "weights: add --ema-warmup, or lower "
+            f"--ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
         )
     return [as_called(line) for line in said]
 
@@ -78,7 +80,7 @@ def lowered_batch(run: Run, asked: TrainConfig) -> str:
         return ""
     return (
         f"--batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures make "
-        f"{run.updates_per_epoch} update(s) an epoch with it (--min-updates {config.min_updates})"
+        f"{counted(run.updates_per_epoch, 'update')} an epoch with it (--min-updates {config.min_updates})"
     )
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import TrainPreset
 
@@ -97,7 +98,7 @@ class BatchPlan:
             raise UserError(f"rank {self.rank} is outside a world of {self.world_size}")
         if self.drop_last and not self.pad and self.used < self.batch_size * self.world_size:
             raise UserError(
-                f"{self.used} training pictures do not fill one batch of {self.batch_size} on {self.world_size} rank(s): "
+                f"{self.used} training pictures do not fill one batch of {self.batch_size} on {counted(self.world_size, 'rank')}: "
                 "use a smaller batch size"
             )
 

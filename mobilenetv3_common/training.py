@@ -74,7 +74,7 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
         log = _log(run, folder)
         said = (
             f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
-            f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
+            f"{len(run.val_index)} validation pictures, {counted(ranks.world_size, 'rank')} on {ranks.device}, "
             f"{counted(run.updates_per_epoch, 'update')} an epoch" + (f", resumed at update {run.update}" if run.update else "")
         )
         log.line(f"{said}; {FROM_ZERO}", said)
@@ -173,9 +173,10 @@ def _loop(run: Run, batches: Iterator[MicroBatch], folder: CheckpointFolder | No
         run.to_evaluate = run.epoch % config.eval_every == 0 or run.epoch == config.epochs
         save(run, folder, best=False)  # before the evaluation: whatever happens there, the epoch is not lost
     if ended_early(run):
-        log.line(f"ended early after {run.epoch} epoch(s): {run.stale} evaluation(s) without a better top-1 (--early-stop)")
+        stale = counted(run.stale, "evaluation")
+        log.line(f"ended early after {counted(run.epoch, 'epoch')}: {stale} without a better top-1 (--early-stop)")
     if skipped := len(skipped_by_all(run)):
-        log.line(f"{skipped} damaged training picture(s) skipped, each time another took its place")
+        log.line(f"{counted(skipped, 'damaged training picture')} skipped, each time another took its place")
     if folder is not None:
         ending(run, folder.folder, log, skipped)
     return 0

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.mindspore_checkpoint import write_ckpt
@@ -207,12 +208,13 @@ def check_fit(shapes: Mapping[str, tuple], expected: Mapping[str, tuple], source
         return
     parts = []
     if missing:
-        parts.append(f"{len(missing)} missing key(s), first {missing[0]}")
+        parts.append(f"{counted(len(missing), 'missing key')}, first {missing[0]}")
     if extra:
-        parts.append(f"{len(extra)} unexpected key(s), first {extra[0]}")
+        parts.append(f"{counted(len(extra), 'unexpected key')}, first {extra[0]}")
     if wrong:
         first = wrong[0]
-        parts.append(f"{len(wrong)} wrong shape(s), first {first}: {tuple(shapes[first])}, expected {tuple(expected[first])}")
+        two = f"{tuple(shapes[first])}, expected {tuple(expected[first])}"
+        parts.append(f"{counted(len(wrong), 'wrong shape')}, first {first}: {two}")
     hint = "; are they another model's, or of another width or class count?" if len(missing) + len(wrong) > 4 else ""
     raise UserError(f"{source} do not fit the model: {'; '.join(parts)}{hint}")
 

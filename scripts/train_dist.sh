@@ -51,7 +51,7 @@ for ((try = 0; ; try++)); do
         exit 2
     fi
     if [ $try -ge "${MAX_RESTARTS:-3}" ]; then
-        echo "given up after $try restart(s), exit status $status; logs: $logs/workerlog.*" >&2
+        echo "given up, exit status $status, restarts: $try; logs: $logs/workerlog.*" >&2
         exit $status
     fi
     echo "exit status $status, logs: $logs/workerlog.*; restart $((try + 1)) from the last checkpoint" >&2

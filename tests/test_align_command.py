@@ -39,7 +39,7 @@ def test_all_steps_pass_and_the_table_says_so(whole_run):
     assert run.stderr == ""
     table = [line for line in run.stdout.splitlines() if line.rstrip().endswith(" passed") and "..." not in line]
     assert [line.split()[1] for line in table] == list(NAMES.values())[:4]
-    assert "Passed, as far as step(s) 1, 2, 3, 4 can tell; the others were not run." in run.stdout
+    assert "Passed, as far as steps 1, 2, 3, 4 can tell; the others were not run." in run.stdout
     assert Image.open(directory / "alignment.png").size[0] > 500
 
 
@@ -314,7 +314,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, capsys):
     write_state(tmp_path / "cut.safetensors", {k: v for k, v in small_state.items() if not k.startswith("features.5.")})
     assert main(["--weights", str(tmp_path / "cut.safetensors"), "--result-dir", str(tmp_path / "r")]) == 2
     captured = capsys.readouterr().err
-    assert "missing key(s), first features.5." in captured and "of another width or class count" in captured
+    assert "missing keys, first features.5." in captured and "of another width or class count" in captured
     write_state(tmp_path / "other.safetensors", {"fc.weight": np.zeros((3, 4), np.float32)})
     assert main(["--weights", str(tmp_path / "other.safetensors"), "--result-dir", str(tmp_path / "r")]) == 2
     assert "the weights have no classifier.3.weight: are they another model's?" in capsys.readouterr().err

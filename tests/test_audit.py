@@ -320,7 +320,7 @@ def test_a_step_is_named_once_and_has_every_reason_once():
     ]
     for result in both:
         result.quantities.append(Quantity("row", []))
-    assert table.steps_in_words([StepResult(1, "forward"), *both]) == "step(s) 1, 5 (in part)"
+    assert table.steps_in_words([StepResult(1, "forward"), *both]) == "steps 1, 5 (in part)"
     line = f"step 5 backward, in part not run: {reason}; updates: no train part; updates: it has no optimizer"
     assert table.not_run(both) == [line]
 

@@ -1,10 +1,25 @@
 """Nouns and verbs agree with a count of one, wherever a line is made of a count."""
 
+import ast
+import re
+
 import pytest
 
 from alignment.finding import Finding
 from alignment_doctor.findings import found, judged, nothing
-from mobilenetv3_common.counted import agreed, counted
+from mobilenetv3_common.counted import agreed, counted, numbered
+from tests.conftest import ROOT
+
+PACKAGES = (
+    "alignment",
+    "alignment_doctor",
+    "mobilenetv3_common",
+    "mobilenetv3_paddle",
+    "mobilenetv3_ref",
+    "mnv3",
+    "bench",
+    "projects",
+)
 
 CASES = {
     "1 pictures": "1 picture",
@@ -34,6 +49,22 @@ def test_a_count_of_one_has_its_noun_and_verb(text):
 @pytest.mark.parametrize("text", SILENT)
 def test_other_text_stays_as_it_is(text):
     assert agreed(text) == text
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_sentence_has_a_plural_in_brackets(package):
+    """``3 value(s) differ``."""
+    wrong = []
+    for file in sorted((ROOT / package).rglob("*.py")):
+        for one in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(one, ast.Constant) and isinstance(one.value, str) and re.search(r"(?<![_.])\b[a-z]+\(e?s\)", one.value):
+                wrong.append(f"{file.relative_to(ROOT)}:{one.lineno}: {one.value}")
+    assert not wrong, wrong
+
+
+def test_a_list_of_numbers_has_its_noun():
+    assert numbered("step", [4]) == "step 4" and numbered("step", [1, "5 (in part)"]) == "steps 1, 5 (in part)"
+    assert (counted(1, "batch"), counted(2, "full batch"), counted(0, "class")) == ("1 batch", "2 full batches", "0 classes")
 
 
 def test_what_the_doctor_and_the_engine_say_agrees():

@@ -336,7 +336,7 @@ def test_a_run_in_progress_is_read_without_its_last_half_line(tmp_path, capsys):
     cut = tmp_path / "b.jsonl"
     cut.write_text(whole.read_text()[:-20])
     assert main(["compare", str(whole), str(cut), "--same-start"]) == 0
-    assert "b.jsonl: 1 damaged line(s) left out" in capsys.readouterr().out
+    assert "b.jsonl: 1 damaged line left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

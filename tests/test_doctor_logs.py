@@ -141,7 +141,7 @@ PRINTED = """\
 {'train_runtime': 8.0, 'train_samples_per_second': 28.1, 'train_steps_per_second': 0.5, 'train_loss': 1.25, 'epoch': 2.0}
 """
 OWN_LOG = """\
-mobilenet_v3_small (paddle), 3 classes, 71 training and 18 validation pictures, 1 rank(s) on cpu, 2 updates an epoch
+mobilenet_v3_small (paddle), 3 classes, 71 training and 18 validation pictures, 1 rank on cpu, 2 updates an epoch
 [Epoch 0, iter: 1] top1: 0.75000, lr: 0.100000, loss: 2.00000, avg_reader_cost: 0.05509 sec, avg_batch_cost: 19.1 sec, eta: 0:01
 [Epoch 0, iter: 2] top1: 0.75000, top5: 1.00000, lr: 0.100000, loss: 1.50000, avg_reader_cost: 0.05509 sec, memory: 714 MiB
 [Eval epoch 0] top1: 0.25000, loss: 0.55035, samples: 18, best top1: 0.25000
@@ -365,14 +365,14 @@ def test_lines_that_a_resumed_run_makes_again_are_replaced_and_that_is_said(writ
     numbers, epochs, updates, gone = RESUMED[name]
     run = read_run(written("a.csv", rows("csv", numbers, epochs, list(map(float, range(len(numbers)))))))
     assert [one.update for one in run.entries] == updates and run.entries[-1].loss == len(numbers) - 1
-    assert any(f"{gone} line(s) of the start before are left out" in note for note in run.notes)
+    assert any(f"{gone} lines are left out, of the start before" in note for note in run.notes)
     assert len(run.entries) + gone == len(numbers)
 
 
 def test_lines_of_one_update_are_merged_and_that_is_said(written):
     """Two processes write the same log."""
     run = read_run(written("a.csv", rows("csv", [1, 1, 2, 2])))
-    assert [one.update for one in run.entries] == [1, 2] and "2 line(s) have the number of the line before" in run.notes[0]
+    assert [one.update for one in run.entries] == [1, 2] and "2 lines have the number of the line before" in run.notes[0]
 
 
 def test_a_line_that_comes_late_is_put_in_its_place(written):
@@ -474,7 +474,7 @@ def test_lines_with_a_count_and_no_value_are_counted(written, form):
     whole = PLAIN if form == "csv" else "".join(f'{{"step": {n}, "loss": {loss}}}\n' for n, loss in enumerate(LOSSES, 1))
     run = read_run(written(f"a.{form}", whole.replace(text, text.replace("1.0", "" if form == "csv" else "null"))))
     assert [one.update for one in run.entries] == [1, 2, 4]
-    assert run.notes == ("1 line(s) have a count and no value, as a loss that is no number may be written: left out",)
+    assert run.notes == ("1 line has a count and no value, as a loss that is no number may be written: left out",)
     assert not any("no value" in note for note in read_run(written("metrics.csv", LIGHTNING)).notes), "others have another value"
 
 

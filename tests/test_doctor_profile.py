@@ -95,7 +95,7 @@ def test_the_batch_that_a_run_would_have_is_measured_and_said(framework, asked, 
     assert main(["profile", *flags]) in (0, 1)
     facts = json.loads((tmp_path / "p.json").read_text())["facts"]
     assert facts["batch_size"] == batch and set(measured) == {batch}
-    said = f"note: --batch-size {asked} was lowered to {batch}: 16 training pictures make 1 update(s) an epoch with it"
+    said = f"note: --batch-size {asked} was lowered to {batch}: 16 training pictures make 1 update an epoch with it"
     assert (said in capsys.readouterr().out) == (asked != batch)
 
 
@@ -122,7 +122,7 @@ def test_the_loaders_queue_is_full_where_updates_are_slow_and_empty_where_pictur
     assert starved.room == fed.room > 0 and len(starved.ready) == len(fed.ready) == 3
     assert np.median(starved.ready) == 0 and np.median(fed.ready) >= fed.room - 1
     (told,) = [one.outcome.measured for one in examine(checks, starved) if one.check.id == "profile.data_wait"]
-    assert told.endswith(f"with 1 worker(s), which have 0 of {starved.room} batches ready")
+    assert told.endswith(f"with 1 worker, which have 0 of {starved.room} batches ready")
 
 
 def keeping(module, times):

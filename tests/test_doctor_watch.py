@@ -337,7 +337,7 @@ def start(tmp_path_factory, small_state):
 def test_a_watched_run_trains_to_the_same_bits_and_tells_nothing(framework, tmp_path, capsys):
     observer = watched(tmp_path / "watched", framework)
     shown = capsys.readouterr().out
-    assert "watched updates 1 to 8: 0 event(s)" in shown and "[watch" not in shown
+    assert "watched updates 1 to 8: 0 events" in shown and "[watch" not in shown
     assert importlib.import_module(f"mobilenetv3_{framework}.train").train(
         TrainConfig(**{**RECIPE, "framework": framework, "output_dir": str(tmp_path / "plain")})
     ) == 0  # fmt: skip
@@ -370,7 +370,7 @@ def test_the_flag_watches_a_run_that_goes_on(framework, tmp_path):
     assert train(tmp_path, *flags).returncode == 0
     run = train(tmp_path, *flags, "--resume", str(tmp_path / "update_000000003.safetensors"))
     assert run.returncode == 0, run.stderr
-    assert "watched updates 4 to 8: 0 event(s)" in run.stdout and "[watch" not in run.stdout
+    assert "watched updates 4 to 8: 0 events" in run.stdout and "[watch" not in run.stdout
     states = entries(tmp_path / EVENTS)[-1]["checks"]
     assert states["watch.state"][0] == "none found"
 

@@ -167,7 +167,7 @@ def test_outputs_that_differ_in_number_are_one_line(folder, tmp_path, capsys):
     given = ("--reference-dump", f"{folder}/reference")
     assert main(["dump", f"{tmp_path}/ours.py:Net", *given, "--out", f"{tmp_path}/port"]) == 0
     assert main(["audit", "--port-dump", f"{tmp_path}/port", *given, "--report", f"{tmp_path}/report"]) == 2
-    assert "error: the port returns 2 tensor(s), the reference 1" in capsys.readouterr().err
+    assert "error: the port returns 2 tensors, the reference 1" in capsys.readouterr().err
 
 
 BAD = {

@@ -356,7 +356,7 @@ EXPORT_REFUSED = {
     "pictures that are missing": (["--int8", "--calibration-data", "no/such"], "no such picture or folder: no/such"),
     "int8 on few pictures": (
         ["--int8", "--calibration-data", "lite_data/train/cat"],
-        "--calibration-data holds 2 picture(s): int8 needs 16 at least, half of them to judge by",
+        "--calibration-data holds 2 pictures: int8 needs 16 at least, half of them to judge by",
     ),
     "auto without pictures": (["--engine", "auto"], "--engine auto needs --calibration-data"),
     "int8 without onnx": (["--int8", "--calibration-data", "lite_data", "--formats", "paddle"], "--int8 is made from ONNX"),

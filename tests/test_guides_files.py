@@ -151,7 +151,7 @@ def test_scripts_one_after_another_leave_all_their_results(tmp_path, monkeypatch
     assert script(3, "metric")[:2] == (0, ANY)
     status, steps, said, shown = script(4, "loss")
     assert status == 0 and sorted(steps) == [3, 4] and said["passed"] and said["rests_on"] == ["metric", "loss"]
-    assert "kept from earlier runs: step(s) 3" in shown and len(steps[3]["quantities"]) > 2 and steps[3]["date"]
+    assert "kept from earlier runs: step 3" in shown and len(steps[3]["quantities"]) > 2 and steps[3]["date"]
     assert {path.name for path in tmp_path.iterdir()} >= {"metric_paddle.npy", "metric_ref.npy", "loss_paddle.npy", "loss_ref.npy"}
     assert load_record(tmp_path / "metric_ref.npy")
     assert f"3 metric (run {steps[3]['date']})" in (tmp_path / "report.html").read_text()
@@ -170,7 +170,7 @@ def test_scripts_one_after_another_leave_all_their_results(tmp_path, monkeypatch
     status, again, _, _ = script(4, "loss", "--seed", "1")
     assert status == 0 and sorted(again) == [4], "a run with other flags keeps nothing"
     status, _, said, shown = script(3, "metric")
-    assert status == 0 and "step(s) 4 of the run before are not kept: it had other flags" in shown and said["passed"]
+    assert status == 0 and "not kept: step 4 of the run before, which had other flags" in shown and said["passed"]
 
 
 def test_a_kept_step_that_failed_is_still_told(tmp_path):
@@ -211,7 +211,7 @@ def test_a_kept_step_says_that_it_is_older_than_the_source(tmp_path, monkeypatch
     files[0].write_text("rate = 2\n")
     assert table.not_run([kept()]) == ["step 4 loss was run before loss.py was changed: run it again (--steps 4)"]
     said = table.verdict(context, [kept()], [4])
-    assert said == "Passed, as far as step(s) 4 (older than the source) can tell; run the older ones again."
+    assert said == "Passed, as far as step 4 (older than the source) can tell; run the older ones again."
     files[1].unlink()
     assert "before loss.py and 1 other file were changed" in table.not_run([kept()])[0]
     files[0].write_text("rate = 1\n")

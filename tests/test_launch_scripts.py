@@ -76,7 +76,7 @@ def test_train_dist_sh_gives_up_after_its_restarts(tmp_path):
         cwd=ROOT, env=environment(tmp_path) | cluster, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert run.returncode == 1 and run.stderr.count("from the last checkpoint") == 2
-    assert "given up after 2 restart(s), exit status 1" in run.stderr and "workerlog" in run.stderr
+    assert "given up, exit status 1, restarts: 2;" in run.stderr and "workerlog" in run.stderr
 
 
 def test_train_dist_sh_does_not_repeat_what_cannot_work(tmp_path):

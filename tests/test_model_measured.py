@@ -41,7 +41,7 @@ def test_a_dropout_that_is_wrong_is_explained_from_the_values(case):
     assert found is not None
     assert (found.location, found.kind) == (place, kind) and found.hint.startswith(words), found.line()
     assert not all(row.passed for row in Dropouts().judge(port, RIGHT))
-    assert "value(s) differ" not in found.measured, found.line()
+    assert "values differ" not in found.measured, found.line()
 
 
 def test_what_was_measured_of_a_dropout_says_what_it_does():

@@ -208,7 +208,7 @@ def test_mutants_are_killed_survive_and_are_declared_equivalent(made, capsys):
     log.write_text(log.read_text() + '{"key": "cut sh')  # as a killed run leaves it
     assert main(["bench", str(folder / "two.py"), "--mutants", "port", *flags, "--resume"]) == 0
     out = capsys.readouterr().out
-    assert f"{COUNT} mutants of 1 package(s), {COUNT} of them known" in out and "the sound project" not in out
+    assert f"{COUNT} mutants of 1 package, {COUNT} of them known" in out and "the sound project" not in out
     assert f"survivors (1):\n  port.py:8: constant: {survivor['mutation']['change']}" in out
     assert json.loads((folder / "result" / "mutants.json").read_text())["mutants"] == report["mutants"]
 

@@ -145,7 +145,7 @@ def test_random_numbers_that_cannot_be_shared_are_not_called_equal(tmp_path, cap
     for changed in (source, source.replace("PF.alpha_dropout(x, 0.5", "PF.alpha_dropout(x, 0.25")):
         status, report = align(tmp_path, changed)
         out = capsys.readouterr().out
-        assert status == 0 and "Passed, as far as step(s) 1 (in part), 5 (in part) can tell" in out
+        assert status == 0 and "Passed, as far as steps 1 (in part), 5 (in part) can tell" in out
         for step in (0, 4):
             assert "training mode: the reference draws random numbers that cannot be shared" in report["steps"][step]["not_run"]
             assert not any(q["name"].startswith("train.") for q in report["steps"][step]["quantities"])

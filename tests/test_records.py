@@ -182,7 +182,7 @@ def test_a_float32_lane_that_claims_to_be_exact_is_refused():
 def test_strict_problem_names_what_is_wrong():
     assert strict_problem(A, A) == ""
     assert strict_problem(A, A.T) == "shape (3, 4) in the port, (4, 3) in the reference"
-    assert strict_problem(NAN, np.ones(2, np.float32)) == "1 NaN or infinite value(s) in the port"
+    assert strict_problem(NAN, np.ones(2, np.float32)) == "1 NaN or infinite value in the port"
 
 
 def test_atomic_files_are_whole_or_absent(tmp_path):

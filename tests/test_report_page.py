@@ -275,9 +275,7 @@ def test_alignment_json_says_when_where_and_by_which_command(failed):
 
 def test_a_passed_report_says_how_far_it_can_tell(chromium, passed):
     with opened(chromium, passed) as page:
-        assert "PASSED" in page.inner_text("[role=status]") and "as far as step(s) 3, 4 can tell" in page.inner_text(
-            "[role=status]"
-        )
+        assert "PASSED" in page.inner_text("[role=status]") and "as far as steps 3, 4 can tell" in page.inner_text("[role=status]")
         assert "Where it goes wrong first" not in page.inner_text("main")
         assert len(page.query_selector_all(".drawing svg")) == 2
 

@@ -134,7 +134,7 @@ def begun(index, updates, done=0, **settings):
 def test_an_average_that_keeps_the_first_weights_is_warned_of_and_others_are_not(lite_folders):
     index = index_dataset(lite_folders, "train")
     said = begun(index, 4, ema_decay=0.999, epochs=10)
-    assert len(said) == 1 and "after 40 step(s) 96% of the moving average" in said[0] and "--ema-warmup" in said[0], said
+    assert len(said) == 1 and "after 40 steps 96% of the moving average" in said[0] and "--ema-warmup" in said[0], said
     for settings in ({}, {"ema_decay": 0.999, "ema_warmup": True}, {"ema_decay": 0.9}):
         assert begun(index, 4, epochs=10, **settings) == []
     assert begun(index, 1000, epochs=10, ema_decay=0.999) == [], "a long run forgets them"
@@ -235,7 +235,7 @@ def test_a_small_folder_is_trained_and_evaluated_by_the_documented_commands(flat
     quick = ("--crop-size", "32", "--resize-size", "36", "--epochs", "3", "--workers", "0", "--width-mult", "0.35")
     made = run_command("tools/train.py", *recipe, *quick, "--output-dir", out, PYTHONPATH=".")
     assert made.returncode == 0, made.stderr
-    assert "--batch-size 32 was lowered to 8: 90 training pictures make 11 update(s) an epoch" in made.stdout
+    assert "--batch-size 32 was lowered to 8: 90 training pictures make 11 updates an epoch" in made.stdout
     assert "20 of 110 pictures are held out" in made.stdout and (out / "split" / "val_list.txt").is_file()
     weights = ("--pretrained", out / "best.safetensors", "--framework", framework)
     done = run_command("tools/eval.py", *weights, "--data-path", flat, "--json", tmp_path / "e.json", PYTHONPATH=".")

@@ -182,6 +182,6 @@ def test_a_resumed_run_remembers_pictures_skipped_since_the_last_log_line(framew
     victim.write_bytes(victim.read_bytes()[:300])
     flags = ("--framework", framework, "--data-path", str(lite_copy), "--crop-size", "32", "--resize-size", "32", "--epochs", "1")
     run = train(tmp_path, *flags, "--print-every", "100", "--save-every", "1", "--keep", "9", "--on-bad-image", "skip")
-    assert run.returncode == 0 and "1 damaged training picture(s) skipped" in run.stdout, run.stderr
+    assert run.returncode == 0 and "1 damaged training picture skipped" in run.stdout, run.stderr
     counts = [read_checkpoint(path).meta["skipped"] for path in CheckpointFolder(tmp_path, keep=9).numbered()]
     assert len(counts) == 4 and counts[-2:] == [1, 1], "in the checkpoint before the log line too"

@@ -176,7 +176,7 @@ def test_a_run_ends_early_keeps_its_best_and_resumes_as_if_it_had_not_stopped(ow
     assert package.train(config, builder) == 0
     folder = CheckpointFolder(tmp_path / "whole")
     assert read_checkpoint(tmp_path / "whole" / LATEST).meta["stale"] == 2
-    assert "ended early after 3 epoch(s): 2 evaluation(s)" in (tmp_path / "whole" / "train.log").read_text()
+    assert "ended early after 3 epochs: 2 evaluations" in (tmp_path / "whole" / "train.log").read_text()
     assert [path.name.split("_update_")[1] for path in folder.top()] == ["000000004.safetensors", "000000008.safetensors"]
     tables = {name: (tmp_path / "whole" / name).read_text().splitlines() for name in ("train.csv", "eval.csv", "eval_raw.csv")}
     assert [line.split(",")[0] for line in tables["eval.csv"]] == ["update", "4", "8", "12"]

@@ -33,6 +33,7 @@ from alignment.localize.structure import structure_finding
 from alignment.models.matching import matched
 from alignment.models.tracing import Answer, Network, Stored
 from alignment.project import ModelSpec, Project, Side
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 
 PHASES = ("forward", "backward")
@@ -126,7 +127,7 @@ def _same_outputs(dumps: Dumps) -> None:
         if trace is not None
     ]
     if len(set(counts)) > 1:
-        raise UserError(f"the port returns {counts[0]} tensor(s), the reference {counts[1]}: let both return the same")
+        raise UserError(f"the port returns {counted(counts[0], 'tensor')}, the reference {counts[1]}: let both return the same")
 
 
 def _timed(step: Any, dumps: Dumps, without_training: str) -> StepResult:
@@ -180,7 +181,7 @@ def _backward(dumps: Dumps, without_training: str) -> StepResult:
     counts = [one.content["dropout_layers"] for one in (ours, theirs)]
     result.evidence["dropout_layers"] = counts[1]
     if counts[0] != counts[1] and not any(one.content.get("dropout_functions") for one in (ours, theirs)):
-        result.problems.append(f"the port has {counts[0]} dropout layer(s), the reference {counts[1]}")
+        result.problems.append(f"the port has {counted(counts[0], 'dropout layer')}, the reference {counts[1]}")
     for mode, one in theirs.content["gradients"].items():
         if MODES[mode] and without_training:
             continue

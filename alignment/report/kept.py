@@ -13,6 +13,7 @@ from typing import Any
 
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
+from mobilenetv3_common.counted import numbered
 
 INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
 SAME = ("project", "model", "port", "reference", "weights", "recipe", "device", "versions", "flags")
@@ -101,8 +102,8 @@ def kept_of(folder: Path, now: Mapping[str, Any], steps: Collection[int]) -> Kep
     if not earlier:
         return Kept()
     if differing:
-        numbers = ", ".join(str(result.step) for result in earlier)
-        return Kept(dropped=f"step(s) {numbers} of the run before are not kept: it had other {' and '.join(differing)}")
+        which = numbered("step", [result.step for result in earlier])
+        return Kept(dropped=f"not kept: {which} of the run before, which had other {' and '.join(differing)}")
     return Kept(earlier, content)
 
 

@@ -10,7 +10,7 @@ from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
 from alignment.finding import OF_LINES, Finding, Localization
 from alignment.kinds import Kind
-from mobilenetv3_common.counted import counted
+from mobilenetv3_common.counted import counted, numbered
 from mobilenetv3_common.terminal import verdict as verdict_word
 
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
@@ -182,13 +182,13 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
 
 
 def steps_in_words(results: Sequence[StepResult]) -> str:
-    """The steps that a verdict rests on: ``step(s) 1, 5 (in part), 6 (older than the source)``."""
+    """The steps that a verdict rests on: ``steps 1, 5 (in part), 6 (older than the source)``."""
     parts: dict[int, str] = {}
     for result in results:
         if result.ran:
             part = " (older than the source)" if result.changed else " (in part)" if result.not_run else ""
             parts[result.step] = parts.get(result.step) or part
-    return f"step(s) {', '.join(f'{step}{part}' for step, part in parts.items())}"
+    return numbered("step", [f"{step}{part}" for step, part in parts.items()])
 
 
 def notes(context: Context, audited: bool) -> list[str]:

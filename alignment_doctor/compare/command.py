@@ -21,6 +21,7 @@ from alignment_doctor.compare.subject import RunsSubject, relative
 from alignment_doctor.compare.verdict import verdict
 from alignment_doctor.findings import examine
 from alignment_doctor.report import Examination, Section
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import Series, chart
 from mobilenetv3_common.errors import UserError
 
@@ -108,7 +109,7 @@ def run(flags: argparse.Namespace) -> Examination:
     notes.append(verdict(subject))
     for one in (first, subject.second, *repeats):
         notes += [f"{one.path}: {said}" for said in one.notes]
-        notes += [f"{one.path}: {one.skipped} damaged line(s) left out"] if one.skipped else []
+        notes += [f"{one.path}: {counted(one.skipped, 'damaged line')} left out"] if one.skipped else []
     named = f"{flags.first} and {flags.second}"
     return Examination("compare", named, findings, _facts(subject), _sections(subject), notes)
 
@@ -147,7 +148,7 @@ def _range(run: RunLog) -> str:
     what = "epochs" if run.averaged == WHOLE else "updates"
     said = f"{what} {run.entries[0].update} to {run.entries[-1].update}" if run.entries else f"no {what}"
     losses = "" if any(entry.loss is not None for entry in run.entries) or not run.entries else " without a loss"
-    return f"{run.path} has {said}{losses} and {len(run.evaluations)} evaluation(s)"
+    return f"{run.path} has {said}{losses} and {counted(len(run.evaluations), 'evaluation')}"
 
 
 def _facts(subject: RunsSubject) -> dict[str, Any]:

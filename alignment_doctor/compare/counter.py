@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from alignment_doctor.compare.entries import Entry
+from mobilenetv3_common.counted import agreed
 
 FULL = 0.9  # of the longest epoch: where a counter goes back to its start before that, the run was started again
 
@@ -209,9 +210,9 @@ def _last_start(lines: Sequence[Entry]) -> tuple[tuple[Entry, ...], list[str]]:
     notes = []
     if starts:
         at_most = ", ".join(map(str, starts[:5])) + (" ..." if len(starts) > 5 else "")
-        notes.append(f"the run went on from before update {at_most}: {replaced} line(s) of the start before are left out")
+        notes.append(agreed(f"the run went on from before update {at_most}: {replaced} lines are left out, of the start before"))
     if twice:
-        notes.append(f"{twice} line(s) have the number of the line before: the last one counts")
+        notes.append(agreed(f"{twice} lines have the number of the line before: the last one counts"))
     return tuple(found[update] for update in order), notes
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mobilenetv3_common.counted import agreed
+
 OWN, MEAN, WHOLE = "own", "mean of the epoch so far", "mean of a whole epoch"
 
 
@@ -139,7 +141,7 @@ def evaluations_of(
             place, unit = float(epoch or 0), "epoch"
         made[unit, place] = Evaluation(int(place) if place.is_integer() else place, one.top1 * scale, one.samples, unit)
     twice = len(results) - len(made)
-    notes = [f"{twice} evaluation(s) are followed by another one of the same epoch: the last one counts"] if twice else []
+    notes = [agreed(f"{twice} evaluations are followed by another one of the same epoch: the last one counts")] if twice else []
     return tuple(made[place] for place in sorted(made)), notes
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from alignment_doctor.compare.counter import Known, counted, epoch_base
 from alignment_doctor.compare.entries import OWN, WHOLE, Entry, Result, RunLog, entry_of, evaluations_of
 from alignment_doctor.compare.forms import NUMBER
+from mobilenetv3_common.counted import agreed
 from mobilenetv3_common.errors import UserError
 
 # Without regard to case and signs, the first that is there; "value" is what TensorBoard exports.
@@ -199,7 +200,9 @@ class _Reader:
         results = [self._placed(one, epoch, done, first, shift) for one, epoch in self.results]
         evaluations, said = evaluations_of(results, made.lines, None)
         if self.empty:
-            notes.append(f"{self.empty} line(s) have a count and no value, as a loss that is no number may be written: left out")
+            notes.append(
+                agreed(f"{self.empty} lines have a count and no value, as a loss that is no number may be written: left out")
+            )
         said = [*notes, *made.notes, *said]
         return RunLog(
             self.told.file, self.told.form, WHOLE if whole else OWN, entries, evaluations, skipped=self.skipped, notes=tuple(said)

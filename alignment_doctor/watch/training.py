@@ -9,6 +9,7 @@ from typing import Any
 
 from alignment_doctor.watch.look import Look
 from alignment_doctor.watch.watch import Watch
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.run import Run
@@ -43,7 +44,7 @@ class Watching(Observer):
         finally:
             self.watch.close()
         told, first = len(self.watch.told), self.watch.seen.settings.begun_at + 1
-        log.line(f"watched updates {first} to {run.update}: {told} event(s)")
+        log.line(f"watched updates {first} to {run.update}: {counted(told, 'event')}")
 
     def before_update(self, run: Run, loss: Any) -> None:
         if run.update != self.watch.update:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config.section import COUNT, Section, option, require
 
@@ -57,8 +58,8 @@ class ScheduleConfig:
             raise UserError("a onecycle schedule has a warm-up of its own (--lr-rise, --lr-start-div): leave --warmup-epochs out")
         if self.name == "onecycle" and not 1 < self.rise * self.total <= self.total - 1:
             raise UserError(
-                f"a onecycle schedule of {self.total} step(s) cannot rise over {self.rise:g} of them: it needs more than one step "
-                "to rise and one to fall; change --lr-rise, train more epochs, or use --lr-unit update"
+                f"a onecycle schedule of {counted(self.total, 'step')} cannot rise over {self.rise:g} of them: it needs more than "
+                "one step to rise and one to fall; change --lr-rise, train more epochs, or use --lr-unit update"
             )
 
 

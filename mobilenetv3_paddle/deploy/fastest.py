@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.bundle import ONNX_INT8, Bundle
 from mobilenetv3_paddle.deploy.engines import OF_ENGINE, Engine, cpu_threads, create_engine
@@ -64,7 +65,7 @@ def measure(bundle: Bundle, pictures: Sequence[Path], threads: int = 0) -> list[
         UserError: there are too few pictures, or one cannot be used.
     """
     if len(pictures) < MIN_PICTURES:
-        raise UserError(f"--engine auto: {len(pictures)} picture(s) to judge by; give {MIN_PICTURES} at least")
+        raise UserError(f"--engine auto: {counted(len(pictures), 'picture')} to judge by; give {MIN_PICTURES} at least")
     engines = _installed(bundle, threads)
     first = next(iter(engines.values()))
     predictor = Predictor(first, bundle.preset, bundle.classes, bundle.image_backend)

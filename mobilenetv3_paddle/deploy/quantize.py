@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, Bundle
 from mobilenetv3_paddle.deploy.engines import OnnxRuntimeEngine, cpu_threads, create_engine
@@ -150,7 +151,8 @@ def check_enough(pictures: Sequence[Path]) -> None:
     """Raise ``UserError`` where int8 cannot be calibrated and judged on so few pictures."""
     if len(pictures) < MIN_PICTURES:
         raise UserError(
-            f"--calibration-data holds {len(pictures)} picture(s): int8 needs {MIN_PICTURES} at least, half of them to judge by"
+            f"--calibration-data holds {counted(len(pictures), 'picture')}: int8 needs {MIN_PICTURES} at least, "
+            "half of them to judge by"
         )
 
 

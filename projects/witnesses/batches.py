@@ -15,6 +15,7 @@ from alignment.kinds import Kind
 from alignment.witness import Told
 from mobilenetv3_common import held_out, run, samples, sampling
 from mobilenetv3_common.class_weights import class_weights
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.train_config import TrainConfig
@@ -87,7 +88,7 @@ def fitted() -> Iterator[Told]:
         (64, 32, 1, 9, 8),        (3, 4, 1, 2, 2), (1, 4, 1, 1, 4),
     ):  # fmt: skip
         config = TrainConfig(batch_size=batch, accumulate=accumulate, min_updates=least)
-        case = f"{pictures} pictures, batch {batch} x {accumulate}, at least {least} update(s)"
+        case = f"{pictures} pictures, batch {batch} x {accumulate}, at least {counted(least, 'update')}"
         yield Told(case, run.fitted(config, pictures, ranks_of()).batch_size, expected)
     grouped = TrainConfig(batch_size=32, min_updates=8, mixup_alpha=0.2, mix_group=16)
     yield Told("no batch smaller than a mixing group", run.fitted(grouped, 64, ranks_of()).batch_size, 16)

@@ -21,6 +21,7 @@ from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.project import Side
 from alignment.strangers import strangers
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.sampling import BatchPlan, SampleKey
@@ -68,8 +69,8 @@ class Errors:
     def _words(name: str, *measured: Measurement) -> list[str]:
         words = []
         for one in (dict(side[name]) for side in measured):  # type: ignore[arg-type]
-            message = f"an error after {one['batches']} batch(es) that {'names' if one['named'] else 'does not name'} it"
-            words.append(message if one["raised"] else f"no error after {one['batches']} batch(es)")
+            batches, naming = counted(int(one["batches"]), "batch"), "names" if one["named"] else "does not name"
+            words.append(f"an error after {batches} that {naming} it" if one["raised"] else f"no error after {batches}")
         return words
 
 

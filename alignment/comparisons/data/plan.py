@@ -20,6 +20,7 @@ from alignment.distributions import as_stated
 from alignment.finding import Finding
 from alignment.kinds import Kind
 from mobilenetv3_common import sampling
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 
@@ -45,7 +46,7 @@ def _of_ranks(world: int, size: int, batch: int, seed: int, epoch: int, training
 def evaluation(seed: int) -> Iterator[BadPlan]:
     """Every picture once, in order, in consecutive batches that go round the ranks; nothing is dropped or repeated."""
     for size, batch, world in CASES:
-        case = f"{size} pictures in batches of {batch} on {world} rank(s)"
+        case = f"{size} pictures in batches of {batch} on {counted(world, 'rank')}"
         ranks = _of_ranks(world, size, batch, seed, 0, False)
         chunks = [list(range(start, min(start + batch, size))) for start in range(0, size, batch)]
         for rank, found in enumerate(ranks):
@@ -66,11 +67,12 @@ def training(seed: int) -> Iterator[BadPlan]:
     for size, batch, world in CASES:
         if size < batch * world:
             continue
-        case = f"{size} pictures in batches of {batch} on {world} rank(s)"
+        case = f"{size} pictures in batches of {batch} on {counted(world, 'rank')}"
         ranks = _of_ranks(world, size, batch, seed, 1, True)
         steps = size // (batch * world)
         if any(len(found) != steps or any(len(keys) != batch for keys in found) for found in ranks):
-            yield BadPlan("BatchPlan: last batch", f"expected {steps} full batch(es) a rank", f"{case}: {[len(f) for f in ranks]}")
+            full = f"expected {counted(steps, 'full batch')} a rank"
+            yield BadPlan("BatchPlan: last batch", full, f"{case}: {[len(f) for f in ranks]}")
             continue
         shuffled = sampling.epoch_order(size, seed, 1).tolist()
         together = [key for step in range(steps) for found in ranks for key in found[step]]
@@ -85,7 +87,7 @@ def kept(seed: int) -> Iterator[BadPlan]:
     for size, batch, world in CASES:
         plans = [BatchPlan(size, batch, seed, True, True, rank, world, epoch=1, pad=True) for rank in range(world)]
         ranks = [list(plan) for plan in plans]
-        case = f"{size} pictures in batches of {batch} on {world} rank(s)"
+        case = f"{size} pictures in batches of {batch} on {counted(world, 'rank')}"
         steps = -(-size // (batch * world))
         equal = all(len({len(of_rank[step]) for of_rank in ranks}) == 1 for step in range(steps) if _all_have(ranks, step))
         if any(len(found) != steps for found in ranks) or not equal:
@@ -105,7 +107,7 @@ def _all_have(ranks: list[RankBatches], step: int) -> bool:
 def repeated(seed: int) -> Iterator[BadPlan]:
     """Each picture ``repeats`` times in a row, dealt out to the ranks in turn: torchvision's ``RASampler``."""
     for size, world, repeats in ((300, 1, 3), (300, 2, 3), (600, 3, 2)):
-        case = f"{size} pictures, {repeats} repetitions on {world} rank(s)"
+        case = f"{size} pictures, {repeats} repetitions on {counted(world, 'rank')}"
         in_a_row = np.repeat(sampling.epoch_order(size, seed, 1), repeats)
         for rank in range(world):
             plan = BatchPlan(size, 4, seed, True, True, rank, world, epoch=1, repeats=repeats)

@@ -18,6 +18,7 @@ from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.models.weights import renamed
+from mobilenetv3_common.counted import agreed
 from mobilenetv3_common.weights import State
 
 
@@ -45,7 +46,7 @@ def _first(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Ve
     """The first tensor that is not initialised as the reference's."""
     wrong = list(_findings(context, constants, verdicts))
     for first in wrong[:1]:
-        first.measured += f"; {len(wrong)} tensor(s) differ"
+        first.measured += agreed(f"; {len(wrong)} tensors differ")
         return first
     return None
 

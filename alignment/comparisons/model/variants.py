@@ -19,6 +19,7 @@ from alignment.frameworks.base import Module, in_precision, leaves, mapped
 from alignment.models.calibration import randomised_state
 from alignment.project import ModelSpec, Side
 from alignment.strangers import strangers
+from mobilenetv3_common.counted import agreed
 from mobilenetv3_common.errors import UserError
 
 SAMPLES = 4
@@ -84,7 +85,7 @@ def structure_of(context: Context, options: Options) -> Quantity:
         return row
     first, found, expected = apart[0], ours.get(apart[0]), theirs.get(apart[0])
     words = f"shape {found}, expected {expected}" if found and expected else "is missing" if expected else "is not the reference's"
-    return row.fail(f"{first}: {words}; {len(apart)} tensor(s) differ")
+    return row.fail(f"{first}: {words}; {agreed(f'{len(apart)} tensors differ')}")
 
 
 def of(context: Context, options: Options) -> tuple[Context, Module]:

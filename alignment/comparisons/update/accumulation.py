@@ -15,6 +15,7 @@ from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import factor_hint
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.weights import State
 
 PARTS = {"one": [slice(0, 4)], "two": [slice(0, 4), slice(4, 8)], "the second": [slice(4, 8)]}
@@ -54,7 +55,8 @@ class Accumulation:
                 if not gap <= tolerance.ACCUMULATION_RTOL * max(norm(theirs[tensor]), least):
                     names = [n for n in theirs if n in ours]
                     own, right = ({part: _vector(_of(side, part), names) for part in PARTS} for side in (port, reference))
-                    measured = f"{tensor}: relative L2 {relative(gap, norm(theirs[tensor])):.1e}, {len(PARTS[name])} batch(es)"
+                    batches = counted(len(PARTS[name]), "batch")
+                    measured = f"{tensor}: relative L2 {relative(gap, norm(theirs[tensor])):.1e}, {batches}"
                     return Finding("backward", "accumulate_gradients", *ACCUMULATED.hint(name, own, right), measured)
         return None
 

@@ -43,6 +43,7 @@ from alignment.comparisons.update.tensors import (
 )
 from alignment.frameworks.base import leaves
 from alignment.models.tracing import Network
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.weights import State
 
 
@@ -102,7 +103,9 @@ def _compared(context: Context, runs: tuple[Run, ...]) -> StepResult:
     result.evidence["dropout_layers"] = dropouts["reference32"]
     differ = dropouts["port32"] != dropouts["reference32"] and not context.drops_by_function
     if differ and measured(context, Dropouts()).explain() is not None:  # one layer may be called in several places
-        result.problems.append(f"the port has {dropouts['port32']} dropout layer(s), the reference {dropouts['reference32']}")
+        result.problems.append(
+            f"the port has {counted(dropouts['port32'], 'dropout layer')}, the reference {dropouts['reference32']}"
+        )
     if lacking:
         result.not_run = "; ".join(filter(None, ["" if context.updates else f"updates: {lacking}", random]))
         for training in (False,) if random else (False, True):
@@ -235,7 +238,7 @@ def _judge_loss(result: StepResult, run: Run, number: int, now: dict[str, Iterat
     quantity = judge_measured(f"{run.name}.iter{number}.loss", lanes, leeway)
     if "port32" in now and not leeway.float32:
         quantity.flips = history.flips
-        quantity.note(f"float32 diverged by {history.flips} kink flip(s): judged in exact mode")
+        quantity.note(f"float32 diverged by {counted(history.flips, 'kink flip')}: judged in exact mode")
     result.quantities.append(quantity)
 
 

@@ -15,6 +15,7 @@ from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.schedules import PICTURES, train_part
 from alignment.frameworks.base import Framework, Module
 from alignment.models.tracing import Network
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.param_groups import GroupRule
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
@@ -189,6 +190,6 @@ def judge_decays(
         wrong = [name for name, decay in expected.items() if not abs(found.get(name, np.nan) - decay) <= 1e-9]
         if wrong:
             first = f"first {wrong[0]}: {found.get(wrong[0], np.nan):.6g}, expected {expected[wrong[0]]:.6g}"
-            quantity.fail(f"the {role}'s {what} of {len(wrong)} tensor(s) is not the recipe's, {first}")
+            quantity.fail(f"the {role}'s {what} of {counted(len(wrong), 'tensor')} is not the recipe's, {first}")
     quantity.max_abs_diff = max((abs(ours.get(name, np.nan) - theirs[name]) for name in theirs), default=0.0)
     return quantity

@@ -25,6 +25,7 @@ from alignment.compare import (
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, is_statistic, wholes
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import Iteration, Run
+from mobilenetv3_common.counted import counted
 
 PORT_LANES = ("port64", "port32")
 OWN = "the reference's own"  # begins the words about what cannot be judged
@@ -176,7 +177,7 @@ def judge_together_in_float32(quantity: Quantity, now: dict[str, Iteration], kin
     quantity.reference_error = max(floor, tolerance.FLIP_ALLOWANCE if flips else 0.0)
     if flips:
         quantity.flips = flips
-        quantity.note(f"{flips} kink flip(s)")
+        quantity.note(f"{counted(flips, 'kink flip')}")
     sizes = {name: norm(array) for name, array in getattr(now["reference64"], kind).items()}
     sums = [sizes[name] for name in sizes if is_sum(name, now, kind)]
     summed = relative(tolerance.SUMMATION_32 * norm(np.array(sums)), norm(np.array(list(sizes.values()))))

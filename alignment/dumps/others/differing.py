@@ -10,6 +10,7 @@ import numpy as np
 from alignment.compare import distance, norm, relative
 from alignment.dumps.others.printed import shown
 from alignment.dumps.others.recording import Dumped, Figure
+from mobilenetv3_common.counted import counted
 
 BY_VALUES, BY_PRINT, BY_FIGURES = "", "by the digits that were printed", "by statistics alone"
 
@@ -81,7 +82,7 @@ def _same_shape(ours: np.ndarray, theirs: np.ndarray) -> Apart:
     ours, theirs = np.where(same & ~np.isfinite(theirs), 0.0, ours), np.where(same & ~np.isfinite(theirs), 0.0, theirs)
     for side, one in (("the port", ours), ("the reference", theirs)):
         if bad := one.size - int(np.isfinite(one).sum()):
-            made.problem = f"{bad} NaN or infinite value(s) in {side} alone"
+            made.problem = f"{counted(bad, 'NaN or infinite value')} in {side} alone"
             return made
     sizes = np.abs(ours - theirs)
     made.mean, made.largest = (float(f(sizes)) if sizes.size else 0.0 for f in (np.mean, np.max))

@@ -16,6 +16,7 @@ from alignment.dumps.others.pairing import DumpPairs, named, paired, plain
 from alignment.dumps.others.recording import GIVEN, MADE, Dumped, DumpOfOthers, Recorded
 from alignment.finding import Finding
 from alignment.kinds import Kind
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 
 WITHOUT_GRADIENTS = "not both dumps hold gradients of parameters"
@@ -89,7 +90,7 @@ class Comparing:
         lacks = list(dict.fromkeys([*self.reference.lacks, *self.port.lacks]))
         if not (self.port.weights and self.reference.weights):
             lacks.append("the weights (not both dumps hold them)")
-        alone = [f"{len(one)} value(s) that the {role} alone has (first {one[0]})" for role, one in
+        alone = [f"{counted(len(one), 'value')} that the {role} alone has (first {one[0]})" for role, one in
                  zip(("reference", "port"), self.pairs.alone, strict=True) if one]  # fmt: skip
         return "not checked: " + "; ".join([*lacks, *alone])
 

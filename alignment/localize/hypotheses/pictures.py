@@ -15,6 +15,7 @@ from alignment import tolerance
 from alignment.finding import NO_HINT, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
+from mobilenetv3_common.counted import counted
 
 PictureCases = Sequence[Observed]
 
@@ -76,7 +77,8 @@ PIXELS.add(Kind.MIRRORED, "mirrored left to right", lambda given: given[1][:, :,
 PIXELS.add(Kind.UPSIDE_DOWN, "upside down", lambda given: given[1][:, ::-1])
 PIXELS.add(Kind.AXES_SWAPPED, "rows and columns are swapped", lambda given: given[1].transpose(0, 2, 1))
 for _dy, _dx in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1), (1, -1), (-1, 1)):
-    PIXELS.add(Kind.CROP_OFF_BY_ONE, f"crop off by one: moved by {_dy} row(s) and {_dx} column(s)", _moved(_dy, _dx))
+    _by = f"{counted(_dy, 'row')} and {counted(_dx, 'column')}"
+    PIXELS.add(Kind.CROP_OFF_BY_ONE, f"crop off by one: moved by {_by}", _moved(_dy, _dx))
 
 
 @PIXELS

@@ -10,6 +10,7 @@ import numpy as np
 
 from alignment_doctor.check.subject import RunSubject
 from alignment_doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.loader_workers import delivered
 from mobilenetv3_common.preprocess import eval_transform
@@ -93,7 +94,8 @@ def order(subject: RunSubject) -> Outcome:
         return found("the pictures come in the order of their files", ["epoch 0"])
     meant = subject.config.repeat_augment
     often = [f"picture {sample}: {count} times" for sample, count in Counter(first).items() if count > meant]
-    return judged(often, f"{len(often)} pictures come more than {meant} time(s) in an epoch", "another order in each epoch")
+    seen = f"{len(often)} pictures come more than {counted(meant, 'time')} in an epoch"
+    return judged(often, seen, "another order in each epoch")
 
 
 def _order(subject: RunSubject, epoch: int) -> list[int]:

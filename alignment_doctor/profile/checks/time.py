@@ -7,6 +7,7 @@ import numpy as np
 from alignment_doctor.findings import Outcome, check, found, not_applicable, nothing
 from alignment_doctor.profile.subject import Profile
 from alignment_doctor.watch.kept import HELD
+from mobilenetv3_common.counted import counted
 
 WAIT = 0.1  # share of an update
 GAP = 0.1
@@ -21,7 +22,7 @@ GROWTH = 1.0  # MiB with every update
 )
 def data_wait(profile: Profile) -> Outcome:
     share, seconds = profile.share("data wait"), profile.typical("data wait")
-    said = f"{seconds * 1e3:.1f} ms, {share:.0%} of an update, with {profile.config.workers} worker(s)"
+    said = f"{seconds * 1e3:.1f} ms, {share:.0%} of an update, with {counted(profile.config.workers, 'worker')}"
     said += f", which have {np.median(profile.ready):g} of {profile.room} batches ready" if profile.ready else ""
     return found(said, ["data wait"]) if share > WAIT else nothing(said)
 
