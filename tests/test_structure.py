@@ -433,3 +433,18 @@ def test_a_normalisation_that_does_not_scale_is_named():
     assert (first.location, first.kind) == ("1.weight", "norm_affine") and "affine=False" in first.hint
     plain = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3), torch.nn.InstanceNorm2d(4))
     assert localize(nn.Sequential(nn.Conv2D(4, 4, 3), nn.InstanceNorm2D(4)), plain, inputs).first.kind == "norm_affine"
+
+
+def test_a_name_that_is_another_one_in_every_block_is_noted_once():
+    def blocks(n, names):
+        made = [n.Sequential() for _ in range(3)]
+        for one in made:
+            for name in names:
+                (one.add_module if n is torch.nn else one.add_sublayer)(name, n.Linear(6, 6))
+        return n.Sequential(*made)
+
+    inputs = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    report = localize(blocks(nn, ("conv_a", "conv_b")), blocks(torch.nn, ("a", "b")), inputs, weights=False)
+    assert report.first is None and report.notes == [
+        f"0.{name} (Linear) is called 0.conv_{name} in the port, and so in 2 more places" for name in "ab"
+    ]

@@ -728,6 +728,7 @@ class _Matcher:
     names: dict[str, str]
     matching: Matching
     ranks: Callable[[int], dict[str, int]]
+    renamed: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)  # what is said of equal parts of several blocks
 
     def children(self, port: Module, reference: Module, ours: str, theirs: str) -> None:
         own = [part_of(self.port, joined(ours, name), child) for name, child in self.port.children(port)]
@@ -751,10 +752,20 @@ class _Matcher:
                 if how == "moved":
                     self._note("moved", there.path, there, own=mine.path, alters=mine.shapes != there.shapes)
                 elif wanted[mine.path] != there.path and not numbered:
-                    self.matching.notes.append(f"{there.path} ({there.title}) is called {mine.path} in the port")
+                    self._note_name(mine, there)
                 self.matching.paths[there.path] = mine.path
                 self.children(mine.module, there.module, mine.path, there.path)
             follows = there.path if there is not None and mine is not None else follows
+
+    def _note_name(self, mine: Part, there: Part) -> None:
+        """One line for a name that is another one in every block."""
+        said = self.renamed.setdefault((there.name, mine.name, there.title), [])
+        said.append(f"{there.path} ({there.title}) is called {mine.path} in the port")
+        more = f", and so in {counted(len(said) - 1, 'more place')}"
+        if len(said) == 1:
+            self.matching.notes += said
+        else:
+            self.matching.notes = [f"{said[0]}{more}" if note.startswith(said[0]) else note for note in self.matching.notes]
 
     def _note(self, kind: UnmatchedKind, path: str, part: Part, parameters: int | None = None, **more: Any) -> None:
         count = part.parameters if parameters is None else parameters
