@@ -202,6 +202,18 @@ def test_a_correction_keeps_what_it_does_not_change(case, tmp_path):
     assert applied([fix])[source.file].decode() == after
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a * (q)", "a * (b - c)"), ("-( q )", "-( b - c )"), ("f(q.size)", "f((b - c).size)"), ("(a) * q", "(a) * (b - c)"),
+     ("f(q)", "f(b - c)"), ("g((q + 1))", "g(((b - c) + 1))")],
+)  # fmt: skip
+def test_an_operand_gets_brackets_once(before, after, tmp_path):
+    (tmp_path / "port.py").write_text(f"x = {before}\n")
+    source = PortFile.of(tmp_path / "port.py")
+    (node,) = [one for one in ast.walk(source.tree) if isinstance(one, ast.Name) and one.id == "q"]
+    assert applied([(source.replaced(node, "b - c"),)])[source.file].decode() == f"x = {after}\n"
+
+
 def test_what_cannot_be_woven_is_written_anew():
     asked = []
     assert kept("f(a)", "g(b)", lambda text: asked.append(text)) == "g(b)" and asked

@@ -236,7 +236,8 @@ def shares_exchanged(region: Region) -> Iterator[SourceEdit]:
                 start, end = source.span(statement)
                 text = source.content[start:end]
                 changes = [(source.span(one), source.text(one.right)) for one in here]  # type: ignore[attr-defined]
-                changes += [(source.span(one), f"({source.text(here[0])})") for one in alone]
+                rest = source.text(here[0])
+                changes += [(source.span(one), rest if source.has_brackets(one) else f"({rest})") for one in alone]
                 for (first, last), new in sorted(changes, reverse=True):
                     text = text[: first - start] + new.encode() + text[last - start :]
                 yield SourceEdit(source.file, start, end, text.decode(), statement.lineno)

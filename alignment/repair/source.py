@@ -54,6 +54,11 @@ class PortFile:
         start, end = self.span(node)
         return self.content[start:end].decode()
 
+    def has_brackets(self, node: ast.expr) -> bool:
+        """Whether an operand of an operator stands in brackets of its own, which its span leaves out."""
+        start, end = self.span(node)
+        return self.content[:start].rstrip().endswith(b"(") and self.content[end:].lstrip().startswith(b")")
+
     def line_start(self, line: int) -> int:
         """Where a line begins, from 1."""
         return self._starts[min(line - 1, len(self._starts) - 1)]
@@ -65,7 +70,7 @@ class PortFile:
         """
         start, end = self.span(node)
         above = self.parents.get(node)
-        if isinstance(node, ast.expr) and isinstance(above, TIGHT) and _loose(text):
+        if isinstance(node, ast.expr) and isinstance(above, TIGHT) and _loose(text) and not self.has_brackets(node):
             negative = _is_negative(text)
             if negative and isinstance(node, ast.Constant) and isinstance(above, ast.BinOp) and above.right is node:
                 sign = self.content[self.span(above.left)[1] : start].decode()
