@@ -509,7 +509,7 @@ def table(pair: Pair) -> list[LayerRow]:
         ours, whole = pair.port.calls_until(pair.args, pair.limits())
         if pair.cotangents is not None and whole:
             ours = _traced(pair.port, pair.args, pair.cotangents) or ours
-        with _moved_weights(pair.reference):
+        with moved_weights(pair.reference):
             shaken = pair.reference.trace(mapped(pair.args, np.ndarray, one_ulp), pair.cotangents)
     rows = []
     for phase in ("forward", "backward"):
@@ -552,13 +552,13 @@ def _first(call: Call, phase: str) -> np.ndarray | None:
 
 
 @contextlib.contextmanager
-def _moved_weights(network: Network) -> Iterator[None]:
+def moved_weights(network: Network, draw: int = 0) -> Iterator[None]:
     """Every weight is moved by one ulp inside the block."""
     framework = network.framework
     parameters = framework.parameters(network.model)
     before = {name: framework.array(tensor) for name, tensor in parameters.items()}
     for name, array in before.items():
-        framework.assign(parameters[name], one_ulp(array))
+        framework.assign(parameters[name], one_ulp(array, draw))
     try:
         yield
     finally:
