@@ -115,7 +115,8 @@ def superfluous(pair: PairedCalls, one: Operation, value: int) -> str:
     """That a call of the port should be left out, which is given a value that the reference uses unchanged."""
     maker = pair.own_maker(value)
     made = "the result of " if value not in pair.ours.given and maker is not None and len(maker.outputs) == 1 else ""
-    return f"{described(one)} is superfluous: expected {made}{operand_words(pair, value)} unchanged"
+    said = in_full(one) if one.name == "getitem" else described(one)
+    return f"{said} is superfluous: expected {made}{operand_words(pair, value)} unchanged"
 
 
 def takes(one: str, mine: str, expected: str) -> str:

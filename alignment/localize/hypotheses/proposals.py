@@ -416,7 +416,8 @@ def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     for value in one.inputs:
         array = pair.ours.values[value]
         words = superfluous(pair, one, value)
-        if one.outputs and one.name not in ("getitem", "split"):
+        turned = one.name == "getitem" and pair.ours.values[one.outputs[0]].shape == array.shape  # ``x[::-1]`` takes no part
+        if one.outputs and (turned or one.name not in ("getitem", "split")):
             yield Proposal(Kind.CALL_EXTRA, words, one, {one.number: [array]})
 
 
