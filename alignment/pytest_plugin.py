@@ -31,8 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def aligned(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     """``alignment.assert_aligned``; a failing audit's report is kept in the folder of ``--alignment-artifacts``."""
-    marker = request.node.get_closest_marker("aligned")
-    marked, calls = dict(marker.kwargs) if marker else {}, itertools.count(1)
+    marked: dict[str, Any] = {}
+    for marker in reversed([*request.node.iter_markers("aligned")]):  # of the module, of the class, of the test
+        marked |= marker.kwargs
+    calls = itertools.count(1)
 
     def check(port: Any, reference: Any, **options: Any) -> Any:
         import shutil

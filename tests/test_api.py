@@ -292,6 +292,10 @@ def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
         "def test_twice(aligned):\n    for number in (1, 2):\n"
         "        with pytest.raises(AssertionError):\n"
         "            aligned(lambda: port(padding=0), reference, inputs='4x3x16x16', training=False)\n"
+        "@pytest.mark.aligned(accept=['padding'])\n"
+        "class TestMarked:\n"
+        "    @pytest.mark.aligned(inputs='4x3x16x16', training=False)\n"
+        "    def test_accepted(self, aligned):\n        aligned(lambda: port(padding=0), reference)\n"
         "def test_refused(aligned):\n    aligned(port, reference, inputs='2x16x16x3')\n"
         "def test_refused_without_a_fixture():\n    audit(port, reference, inputs='2x16x16x3')\n"
     )
@@ -299,7 +303,7 @@ def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     where = ["--rootdir", str(tmp_path), "-c", "/dev/null", "test_own.py"]
     done = subprocess.run([*command, *where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "3 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "3 failed, 3 passed" in done.stdout, done.stdout + done.stderr
     (page,) = (tmp_path / "alignment-artifacts").glob("*test_wrong/report.html")
     assert len([*(tmp_path / "alignment-artifacts").glob("*test_twice*/report.html")]) == 2, "one for each call"
     assert str(page) in done.stdout and "1. padding" in done.stdout
