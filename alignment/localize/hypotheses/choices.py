@@ -58,11 +58,20 @@ def as_the_reference_has_it(s: Subject) -> Iterator[Hypothesis]:
     mine, other = port.modules[s.path], theirs.modules[s.path]
     for name, (held, place) in _read(mine, list(class_trees(type(mine), port.framework.module_type))).items():
         wanted = getattr(other, name, None)
-        if type(wanted) is type(held) and wanted != held:
+        if type(wanted) is type(held) and not _same(held, wanted):
             choice = Attribute(name, held, wanted, place)
-            words = f"{name} of {type(mine).__name__} is {held!r}, expected {wanted!r}"
+            words = f"{name} of {type(mine).__name__} is {_shown(held)}, expected {_shown(wanted)}"
             predict = functools.partial(_with, {name: wanted})
             yield Hypothesis(Kind.SETTING, words, predict, tolerance.FLOAT32_CONSTANT, about=choice)
+
+
+def _same(held: Any, wanted: Any) -> bool:
+    """Whether two values are equal, of numbers in float32: a rate of ``linspace`` is 0.05 there."""
+    return bool(np.float32(held) == np.float32(wanted)) if isinstance(held, float) else held == wanted
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
 @CHOICES
