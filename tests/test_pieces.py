@@ -210,7 +210,7 @@ MISTAKES = {
     (OwnAttention, "alternate"): ("operand", "the parts along axis 3 are every other value, expected halves", "0::2"),
     (OwnAttention, "diagonal"): ("call_argument", "triu diagonal 1, expected 4, for 5 rows and 8 columns", "triu"),
     (OwnAttention, "scale"): ("attention_scale", "* 0.176777, expected 0.353553, of the root of 8", "scores ="),
-    (OwnAttention, "cache"): ("operand", "stack of concat in line", "stack"),
+    (OwnAttention, "cache"): ("operand", "stack takes concat in line", "stack"),
     (OwnShares, "beta"): ("call_argument", "softplus beta 2, expected 1", "beta=2"),
     (OwnShares, "shares"): ("call_missing", "sum(axis=-1), / (part 0 of topk in line", "topk"),
     (OwnHeads, "heads"): ("heads", "reshape makes 3 heads of 4 values, expected 4 of 3", "x.reshape"),
