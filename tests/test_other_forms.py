@@ -23,7 +23,7 @@ FOLDER = ROOT / "tests/forms"
 MISTAKES = {
     "an activation in each block": ("nn.ReLU6()", "nn.Hardswish()", "activation", "blocks.0.act", "computes Hardswish"),
     "a shortcut": ("(False, True, True)", "(False, True, False)", "no_residual", "blocks.2", "is missing after blocks.2.out"),
-    "inside a block's forward": ("return x + y", "return x + 0.5 * y", "call_extra", "Net.forward", "ours.py:16: * 0.5"),
+    "inside a block's forward": ("return x + y", "return x + 0.5 * y", "call_extra", "blocks.1", "ours.py:16: * 0.5"),
 }
 
 

@@ -20,7 +20,7 @@ from alignment.localize.hypotheses.tables import SAID as CONSTANTS
 from alignment.localize.last_set import by_caller, first_made, last_set
 from alignment.localize.origin import Origins
 from alignment.localize.source import FileLine, callers_of, noting_lines, number_of, source_line
-from alignment.localize.syntax import same
+from alignment.localize.syntax import SourceTree, same
 from alignment.raised import shown
 from alignment.strangers import strangers
 
@@ -113,23 +113,41 @@ def _where_made(context: Context, model: Module, findings: Sequence[Finding]) ->
 
 def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:
     """Give what is initialised otherwise the line that does it: of those that read alike, the first."""
-    fresh = {alike_of(one): one for one in reversed(findings) if one.stage == "initialisation" and not one.known}
-    modules, wanted = context.port.framework.modules(model, every_path=True), list[tuple[Finding, str, str]]()
-    for finding in fresh.values():
-        path, _, name = (context.paired.own_name(finding.location) or finding.location).rpartition(".")
+    fresh: dict[tuple, list[Finding]] = {}
+    for one in (one for one in findings if one.stage == "initialisation" and not one.known):
+        fresh.setdefault(alike_of(one), []).append(one)
+    framework, own_name = context.port.framework, lambda place: context.paired.own_name(place) or place
+    modules, wanted = framework.modules(model, every_path=True), list[tuple[list[Finding], str, str]]()
+    for alike in fresh.values():
+        path, _, name = own_name(alike[0].location).rpartition(".")
         if path in modules and number_of(modules[path]) is not None:
-            wanted.append((finding, path, name))
-    if not wanted:
-        return
-    wrong = {context.paired.own_name(place) or place for one in findings if one.stage == "initialisation" for place in one.places}
-    asked = [(number_of(modules[path]) or 0, name) for _, path, name in wanted]
+            wanted.append((alike, path, name))
+    wrong = {own_name(place) for one in findings if one.stage == "initialisation" for place in one.places}
+    asked = [(path, name) for path in dict.fromkeys(path for _, path, _ in wanted) for name in framework.own_tensors(modules[path])]
     with strangers("port"):
-        places = last_set(context.port.framework, lambda: _build_port(context), asked)
-        for (finding, path, name), place in zip(wanted, places, strict=True):
+        numbers = [(number_of(modules[path]) or 0, name) for path, name in asked]
+        places = dict(zip(asked, last_set(framework, lambda: _build_port(context), numbers), strict=True)) if wanted else {}
+        for alike, path, name in wanted:
+            finding, place = alike[0], places.get((path, name))
             having = [one for at, one in modules.items() if f"{at}.{name}" not in wrong]
-            right = [one for one in having if name in context.port.framework.own_tensors(one)]
-            place = by_caller(place, modules[path], right) if place else None
+            place = (
+                by_caller(place, modules[path], [one for one in having if name in framework.own_tensors(one)]) if place else None
+            )
             finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
+            held = {f"{path}.{one}" if path else one: places[at, one] for at, one in places if at == path}
+            mine = [held[one] for one in dict.fromkeys(own_name(one.location) for one in alike) if one in held]
+            if (
+                place
+                and place in mine
+                and (line := _behind_all(mine, [at for one, at in held.items() if one not in wrong])) is not None
+            ):
+                finding.source, finding.via = f"{shown(place[0])}:{line}", finding.source
+
+
+def _behind_all(wrong: Sequence[FileLine | None], right: Sequence[FileLine | None]) -> int | None:
+    """The line that gives a name a value from which all of some lines compute, and none of others; None where that is not sure."""
+    lines = [{at[1] for at in some if at and wrong[0] and at[0] == wrong[0][0]} for some in (wrong, right)]
+    return SourceTree.of(wrong[0][0]).shared(*lines) if wrong[0] and None not in wrong and len(lines[0]) > 1 else None
 
 
 def fresh_port(context: Context) -> Module | None:

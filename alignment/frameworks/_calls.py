@@ -31,14 +31,24 @@ Called = tuple[str, int, str, int]  # file, line, function and instruction
 
 
 @dataclass(frozen=True)
-class Behind:
-    """What is done with the outputs of a call besides."""
+class Instead:
+    """What a call gives instead, made of what it got.
+
+    Attributes:
+        function: makes it.
+        others: numbers of earlier calls of the same pass, and which of their outputs: these are handed on behind what the call got.
+    """
 
     function: Callable[[Arrays], Arrays]
+    others: tuple[tuple[int, int], ...] = ()
+
+
+class Behind(Instead):
+    """What is done with the outputs of a call besides, likewise."""
 
 
 # Other attributes of a call, or what it gives instead, or a function of what it got that makes that, or of what it gave.
-CallChange = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays] | Behind
+CallChange = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays] | Instead
 
 
 class TooLarge(Exception):
@@ -231,6 +241,12 @@ class Recorder:
 
     def _change(self, number: int, inputs: list[int]) -> Mapping[str, Any] | Sequence[np.ndarray] | Behind | None:
         change = self.changes.get(number)
+        if isinstance(change, Instead):
+            made = {one.number: one.outputs for one in self.trace.operations} if change.others else {}
+            others = [self.trace.values[made[one][part]] for one, part in change.others]
+            if isinstance(change, Behind):
+                return Behind(lambda arrays: change.function([*arrays, *others]))
+            return change.function([*(self.trace.values[value] for value in inputs), *others])
         return change([self.trace.values[value] for value in inputs]) if callable(change) else change
 
     def _describe(self, operation: Operation, call: Named, shapes: list[tuple[int, ...]]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from alignment.frameworks._attention import Attended, Attention, AttentionForm
-from alignment.frameworks._calls import Behind, CallChange, Operation, Trace
+from alignment.frameworks._calls import Behind, CallChange, Instead, Operation, Trace
 from alignment.frameworks._closures import follow
 from alignment.frameworks._describe import STATISTICS, Description, Layer, Layout
 from alignment.frameworks._dropout import Sharing, Uniform
@@ -33,10 +33,10 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State, canonical_state, own_state
 
 __all__ = [
-    "STATISTICS", "Arranged", "Attended", "Attention", "Behind", "Call", "CallChange", "Description", "Framework", "Keywords",
-    "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted",
-    "arranged", "call_modules", "call_tensors", "in_precision", "leave_out", "leaves", "left_out", "mapped", "paths_of",
-    "pieces_of", "turned_back",
+    "STATISTICS", "Arranged", "Attended", "Attention", "Behind", "Call", "CallChange", "Description", "Framework", "Instead",
+    "Keywords", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace",
+    "Wanted", "arranged", "call_modules", "call_tensors", "in_precision", "leave_out", "leaves", "left_out", "mapped",
+    "paths_of", "pieces_of", "turned_back",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are

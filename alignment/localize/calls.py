@@ -15,6 +15,7 @@ from alignment.models.forms.axes import MOST_AXES, Order, turned
 from alignment.models.links import plain
 
 MASKED = -3.0  # stands for -inf
+TAKING = frozenset({"getitem", "split", "unbind", "gather", "index_select"})  # parts of what they get
 LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 
 
@@ -84,6 +85,16 @@ def _mark(array: np.ndarray, rtol: float) -> tuple[float, float]:
     return mark, 10 * rtol * size * float(np.linalg.norm(factors)) + tolerance.TINY
 
 
+def _place(one: Operation) -> tuple:
+    """The place of the source that makes a call, and those that lead there."""
+    return one.file, one.line, one.function, one.site, one.callers, one.outer
+
+
+def varied(array: np.ndarray) -> bool:
+    """Whether an array holds numbers that differ."""
+    return array.dtype.kind == "f" and array.size > 1 and bool((array != array.flat[0]).any())
+
+
 @dataclass
 class PairedCalls:
     """The calls of one module of the port and of the reference, over the same input.
@@ -113,10 +124,14 @@ class PairedCalls:
         both = [(self.ours.values[mine], value) for mine, values in enumerate(self.flat) for value in values if value in made]
         return frozenset(value for array, value in both if plain(array.shape) != plain(self.theirs.values[value].shape))
 
-    def known(self, operation: Operation, tables: bool = False) -> bool:
-        """Whether all that a call of the port got is among the reference's values; with ``tables`` also what no call has made."""
+    def known(self, operation: Operation, tables: bool = False, beyond: bool = False) -> bool:
+        """Whether all that a call of the port got is among the reference's values.
+
+        With ``tables`` also what no call has made, with ``beyond`` also what goes into one of the reference's.
+        """
         made = set(self.ours.given) | {value for one in self.ours.operations for value in one.outputs} if tables else set()
-        return all(self.flat[value] or (tables and value not in made) for value in operation.inputs)
+        right = self.carried if beyond else frozenset()
+        return all(self.flat[value] or value in right or (tables and value not in made) for value in operation.inputs)
 
     def diverges(self, operation: Operation) -> bool:
         """Whether a call of the port gave something that the reference has nowhere, or raised."""
@@ -136,10 +151,33 @@ class PairedCalls:
         alike = [other for other in self.theirs.values if other.size == array.size and other.dtype.kind == array.dtype.kind]
         return any(equal(np.sort(array, axis=None), np.sort(other, axis=None), self.rtol) for other in alike)
 
-    def candidates(self, tables: bool = False) -> Iterator[Operation]:
+    @functools.cached_property
+    def carried(self) -> frozenset[int]:
+        """The port's values that the reference has, or that go into one: of what parts are taken of, all parts are such."""
+        found = {n for n, like in enumerate(self.flat) if like and varied(self.ours.values[n])}
+        taken: dict[int, list[Operation]] = defaultdict(list)
+        for one in self.ours.operations:
+            if one.name in TAKING and one.inputs:
+                taken[one.inputs[0]].append(one)
+        for one in reversed(self.ours.operations):
+            parts = taken[one.inputs[0]] if one.name in TAKING and one.inputs else [one]
+            if found.intersection(one.outputs) and all(found.issuperset(part.outputs) for part in parts):
+                found |= set(one.inputs)
+        return frozenset(found)
+
+    @functools.cached_property
+    def _right_places(self) -> frozenset[tuple]:
+        return frozenset(map(_place, (one for one in self.ours.operations if self.carried.intersection(one.outputs))))
+
+    def carries(self, operation: Operation) -> bool:
+        """Whether what a call of the port gives goes into something that the reference has, here or when it is made again."""
+        return _place(operation) in self._right_places
+
+    def candidates(self, tables: bool = False, beyond: bool = False) -> Iterator[Operation]:
         """The port's calls whose inputs agree, and whose output occurs nowhere in the reference, in order.
 
-        With ``tables`` a table that the port alone holds agrees, too.
+        With ``tables`` a table that the port alone holds agrees, too. With ``beyond`` so does what goes into something that the
+        reference has, and what makes it is none of these calls.
 
         Those come last that compute from nothing, that take every row of a value one after another, or behind which all is the
         reference's again (a mask of another number), and
@@ -147,7 +185,8 @@ class PairedCalls:
         again: of other axes of size 1 all of it, of other shapes some of it.
         """
         healing, made_up = dict[int, bool](), dict[int, bool]()
-        suspects = [one for one in self.ours.operations if one.file and self.known(one, tables) and self.diverges(one)]
+        suspects = [one for one in self.ours.operations if one.file and self.known(one, tables, beyond) and self.diverges(one)]
+        suspects = [one for one in suspects if not (beyond and self.carries(one))]
         others = [one for one in suspects if self.other_numbers(one)]
         reshaped = [one for one in others if self._taken_up(one)]
         rows = self._rows()

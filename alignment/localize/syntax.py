@@ -198,6 +198,26 @@ class SourceTree:
         makers = [one for one in ast.walk(within) if isinstance(one, ast.Assign) and name.id in bound_names(one)]
         return [one.value for one in makers]
 
+    def shared(self, lines: set[int], others: set[int]) -> int | None:
+        """The line of the only statement of a function from which all of some lines in it compute, and none of others."""
+        behind = [[self._statements_behind(line) for line in some] for some in (lines, others)]
+        common = set.intersection(*behind[0]).difference(*behind[1])
+        return common.pop().lineno if len(common) == 1 else None
+
+    def _statements_behind(self, line: int) -> set[ast.stmt]:
+        """The statements of its function that give a value to names from which what stands in a line computes."""
+        at = [node for node in self.parents if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
+        waiting: list[ast.AST] = [one for one in at if not any(isinstance(child, ast.stmt) for child in ast.iter_child_nodes(one))]
+        within = self.function(waiting[0]) if waiting else None
+        bound = [node for node in ast.walk(within) if isinstance(node, ast.stmt) and bound_names(node)] if within else []
+        found = set[ast.stmt]()
+        for node in waiting:  # grows meanwhile
+            used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+            new = [one for one in bound if one not in found and one is not node and used.intersection(bound_names(one))]
+            found.update(new)
+            waiting += new
+        return found
+
     def conditions(self, node: ast.AST) -> list[ast.expr]:
         """The conditions inside its function on which it depends whether a node is run."""
         found, above = list[ast.expr](), self.parents.get(node)

@@ -163,7 +163,8 @@ def _constants(ours: FreshTensor, theirs: FreshTensor, alike: np.ndarray) -> tup
     if ours.alike[alike].all() and (rounded or not apart.any()):
         return None
     count = f"{int((~ours.alike[alike] | apart).sum())} of {ours.first.size} values differ"
-    return f"{_described(ours, alike)}, expected {_described(theirs, alike)}", count
+    said = [_described(fresh, alike) for fresh in (ours, theirs)]
+    return f"{said[0]}, expected {'other ' if said[0] == said[1] else ''}{said[1]}", count
 
 
 def _no_number(values: np.ndarray) -> np.ndarray:

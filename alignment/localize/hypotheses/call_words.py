@@ -12,12 +12,18 @@ from alignment.frameworks.base import Operation
 from alignment.localize.calls import PairedCalls, constant
 
 SHOWN = 4  # numbers of a vector in words
+SQUARE = "square"
 
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return a == b or abs(a - b) <= tolerance.EXACT_RTOL * max(abs(a), abs(b))
     return bool(a == b)
+
+
+def function_of(one: Operation) -> str:
+    """The name of what a call computes; of a power of 2 as of a square."""
+    return SQUARE if one.name == "pow" and one.attributes.get("by") == 2 else one.name
 
 
 def title(one: Operation) -> str:

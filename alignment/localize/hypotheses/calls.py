@@ -21,7 +21,7 @@ from alignment.compare import distance
 from alignment.frameworks.base import CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
-from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main
+from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main, varied
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
@@ -208,7 +208,7 @@ class _Search:
         if ours is None:
             return None
         pair, roles = aligned(ours, self.theirs, self.orders, self.rtol), Roles(ours)
-        for one in pair.candidates(tables=True):
+        for one in itertools.chain(pair.candidates(tables=True, beyond=True), pair.candidates(tables=True)):
             if one.outputs and all(pair.flat[value] for value in main(one)):
                 continue  # the reference's numbers in another shape, or several times
             if one.name in LAYOUT and not pair.known(one):
@@ -230,7 +230,7 @@ class _Search:
 
     def _first_number(self, pair: PairedCalls, roles: Roles) -> Operation | None:
         """The first call whose numbers, and all made of them, the reference has nowhere in any order, and has what it is given."""
-        floating = lambda value: _varied(pair.ours.values[value])  # noqa: E731
+        floating = lambda value: varied(pair.ours.values[value])  # noqa: E731
         had = lambda values: all(pair.flat[value] or pair.in_any_order(value) for value in filter(floating, values))  # noqa: E731
         made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
         every = frozenset(one.name for one in pair.ours.operations)
@@ -243,7 +243,7 @@ class _Search:
 
     def _recurs(self, pair: PairedCalls, user: Operation) -> bool:
         """Whether the reference has what a call computes, laid out otherwise."""
-        values = [value for value in user.outputs if _varied(pair.ours.values[value])]
+        values = [value for value in user.outputs if varied(pair.ours.values[value])]
         return user.name not in LAYOUT and any(map(pair.in_any_order, values))
 
     def first(self) -> int | None:
@@ -478,11 +478,6 @@ def _site(one: Operation) -> tuple:
 def _place_of(proposal: Proposal) -> tuple:
     """What calls have in common that one place of the source makes."""
     return _site(proposal.operation)
-
-
-def _varied(array: np.ndarray) -> bool:
-    """Whether an array holds numbers that differ."""
-    return array.dtype.kind == "f" and array.size > 1 and bool((array != array.flat[0]).any())
 
 
 def _where_set(made: Proposal, one: Operation, other: Operation) -> Proposal:

@@ -21,8 +21,10 @@ from alignment.frameworks.base import CallChange, Module, Operation
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, constant, equal
 from alignment.localize.hypotheses.call_words import (
+    SQUARE,
     described,
     difference,
+    function_of,
     in_full,
     listed,
     listed_steps,
@@ -112,8 +114,8 @@ class Proposal:
 def proposals(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """What may be wrong with a call of the port whose inputs are right."""
     for hypotheses in (
-        _attributes, _averaged, _from_nothing, _looked_up, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing,
-        _order,
+        _attributes, _averaged, _from_nothing, _looked_up, _swapped, _extra, _order, _other_operation, _parts_swapped, _operand,
+        _missing,
     ):  # fmt: skip
         yield from hypotheses(pair, one)
 
@@ -149,26 +151,30 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The same operation on the same values, with other arguments."""
     casts = (other for other in pair.theirs.operations if other.name == one.name == CAST)  # what one gives is what it is given
     for other in itertools.chain(_waiting(pair), casts):
-        if other.name != one.name or not _matched(pair, one, other, one.name in COMMUTATIVE):
-            continue
-        differing = [key for key in one.attributes if key in other.attributes and _differs(one, other, key)]
-        right = _arrays(pair, other)
-        certain = one.name not in LAYOUT and one.name != "getitem"  # which may take another part for another purpose
-        for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
-            words = f"{title(one)} {', '.join(difference(one, other, key) for key in keys)}"
-            of_classes = one.name in ("softmax", "log_softmax", "cross_entropy") and keys == ["axis"]
-            kind = Kind.SOFTMAX_AXIS if of_classes else Kind.CALL_ARGUMENT
-            if one.name in EFFECTS:
-                attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
-                change = functools.partial(_computed, one.name, attributes)
-                wanted = {key: other.attributes[key] for key in keys}
-                yield Proposal(kind, words, one, {one.number: change}, right, certain, theirs=[other], wanted=wanted)
-            else:
-                wanted = {key: other.spelled.get(key, other.attributes[key]) for key in keys}
-                yield Proposal(kind, words, one, {one.number: wanted}, right, certain, theirs=[other], wanted=wanted)
-        if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
-            words = f"{title(one)} {', '.join(difference(one, other, key) for key in differing)}"
-            yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right, theirs=[other])
+        if other.name == one.name and _matched(pair, one, other, one.name in COMMUTATIVE):
+            yield from _of_arguments(pair, one, other)
+
+
+def _of_arguments(pair: PairedCalls, one: Operation, other: Operation) -> Iterator[Proposal]:
+    """What differs in the arguments of two calls, each by itself and all together."""
+    differing = [key for key in one.attributes if key in other.attributes and _differs(one, other, key)]
+    right = _arrays(pair, other)
+    certain = one.name not in LAYOUT and one.name != "getitem"  # which may take another part for another purpose
+    for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
+        words = f"{title(one)} {', '.join(difference(one, other, key) for key in keys)}"
+        of_classes = one.name in ("softmax", "log_softmax", "cross_entropy") and keys == ["axis"]
+        kind = Kind.SOFTMAX_AXIS if of_classes else Kind.CALL_ARGUMENT
+        if one.name in EFFECTS:
+            attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
+            change = functools.partial(_computed, one.name, attributes)
+            wanted = {key: other.attributes[key] for key in keys}
+            yield Proposal(kind, words, one, {one.number: change}, right, certain, theirs=[other], wanted=wanted)
+        else:
+            wanted = {key: other.spelled.get(key, other.attributes[key]) for key in keys}
+            yield Proposal(kind, words, one, {one.number: wanted}, right, certain, theirs=[other], wanted=wanted)
+    if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
+        words = f"{title(one)} {', '.join(difference(one, other, key) for key in differing)}"
+        yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right, theirs=[other])
 
 
 def _averaged(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -390,8 +396,15 @@ def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
 def _operand_before(pair: PairedCalls, one: Operation, value: int, step: Operation, right: list[np.ndarray]) -> Iterator[Proposal]:
     """The port does what seems to be missing before a call, on one other value than the reference; the port has that, too."""
     maker = pair.own_maker(value)
-    wrong = None if maker is None or maker.file != one.file else _unlike(pair, maker, step)
-    if maker is None or wrong is None or len(wrong) != 1 or wrong[0][1] not in pair.held:
+    if maker is None or maker.file != one.file:
+        return
+    if maker.name == step.name and in_full(maker) != in_full(step) and _matched(pair, maker, step, maker.name in COMMUTATIVE):
+        yield from _of_arguments(pair, maker, step)
+        words = takes(title(one), in_full(maker), in_full(step))
+        yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right, theirs=[step])
+        return
+    wrong = _unlike(pair, maker, step)
+    if wrong is None or len(wrong) != 1 or wrong[0][1] not in pair.held:
         return
     made = [v for v in pair.held[wrong[0][1]] if (m := pair.own_maker(v)) is None or m.number < maker.number]
     if not made:
@@ -425,17 +438,17 @@ def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """Two calls in the wrong order; taking a part of a tensor may stand on either side of most calls."""
     part = one.name in ("getitem", "split")
     for later in pair.ours.operations:
-        if later.number <= one.number or later.name == one.name or not set(one.outputs) & set(later.inputs):
+        if later.number <= one.number or function_of(later) == function_of(one) or not set(one.outputs) & set(later.inputs):
             continue
         if part and later.name not in ALONG:
             continue
         for other in _waiting(pair):
-            if other.name != one.name:
+            if function_of(other) != function_of(one):
                 continue
-            before = next((m for v in other.inputs if (m := pair.maker(v)) and m.name == later.name), None)
+            before = next((m for v in other.inputs if (m := pair.maker(v)) and function_of(m) == function_of(later)), None)
             if before is not None and any(pair.agree(a, b) for a in one.inputs for b in before.inputs):
                 right = [pair.theirs.values[value] for value in other.outputs]
-                if described(one) == described(other) or (part and same_shape(pair, later, other)):
+                if described(one) == described(other) or function_of(one) == SQUARE or (part and same_shape(pair, later, other)):
                     words = f"{described(one)} before {described(later)}, expected after it"
                     yield Proposal(Kind.ACTIVATION_ORDER, words, one, {later.number: right}, theirs=[other])
                 elif one.name in ("mul", "div") and later.name == "matmul":  # which may stand on either side

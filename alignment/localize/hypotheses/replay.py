@@ -19,10 +19,21 @@ import numpy as np
 from alignment import formulas
 from alignment.frameworks._call_names import SYMBOLS, computed
 from alignment.frameworks._calls import Arrays
-from alignment.frameworks.base import Behind, CallChange, Operation, Trace
+from alignment.frameworks.base import Behind, CallChange, Instead, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
-from alignment.localize.hypotheses.call_words import described, difference, in_full, operand_words, same, superfluous, title
+from alignment.localize.hypotheses.call_words import (
+    described,
+    difference,
+    function_of,
+    in_full,
+    operand_words,
+    same,
+    superfluous,
+    takes,
+    title,
+    told_apart,
+)
 from alignment.localize.hypotheses.proposals import ALONG, Proposal
 from alignment.models.forms.axes import Order
 from alignment.strangers import Refused
@@ -49,9 +60,10 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softplus": formulas.ACTIVATIONS["Softplus"], "sigmoid": formulas.sigmoid, "tanh": np.tanh, "exp": np.exp, "log": np.log,
     "sqrt": np.sqrt, "neg": np.negative, "abs": np.abs, "square": np.square, "elu": formulas.ACTIVATIONS["ELU"],
 }  # fmt: skip
-ORDERED: dict[str, Callable[..., np.ndarray]] = {
-    "sub": np.subtract, "div": np.divide, "pow": np.power, "matmul": np.matmul, "where": np.where
+TWO: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "matmul": np.matmul
 }  # fmt: skip
+ORDERED: dict[str, Callable[..., np.ndarray]] = {**{name: TWO[name] for name in ("sub", "div", "pow", "matmul")}, "where": np.where}
 JOINS: dict[str, Callable[..., np.ndarray]] = {"concat": np.concatenate, "stack": np.stack}
 Site = list[Operation]
 
@@ -108,12 +120,14 @@ def _changes(pair: PairedCalls) -> Iterator[Proposal]:
     for one in pair.ours.operations:
         if one.file and one.outputs and pair.ours.values[one.outputs[0]].size:
             found.setdefault((one.file, one.line, one.function, one.site, one.name, len(one.inputs)), []).append(one)
-    sites = sorted(found.values(), key=lambda site: not any(map(pair.diverges, site)))
-    for changes in CHANGES:
-        for site in sites:
-            yield from changes(pair, site, sites)
-    for symbol, site in itertools.product(BESIDE, sites):
-        yield from _beside(pair, site, sites, symbol)
+    sites = sorted(found.values(), key=lambda site: (any(map(pair.carries, site)), not any(map(pair.diverges, site))))
+    wrong = [site for site in sites if not any(map(pair.carries, site))]
+    for some in (wrong, sites[len(wrong) :]):
+        for changes in CHANGES:
+            for site in some:
+                yield from changes(pair, site, sites)
+        for symbol, site in itertools.product(BESIDE, some):
+            yield from _beside(pair, site, sites, symbol)
 
 
 def _at(site: Site, kind: Kind, words: str, *changes: CallChange) -> Proposal:
@@ -125,8 +139,8 @@ def _at(site: Site, kind: Kind, words: str, *changes: CallChange) -> Proposal:
 
 
 def _safe(change: CallChange) -> CallChange:
-    if isinstance(change, Behind):
-        return Behind(partial(_refusing, change.function))
+    if isinstance(change, Instead):
+        return replace(change, function=partial(_refusing, change.function))
     return partial(_refusing, change) if callable(change) else change
 
 
@@ -338,7 +352,7 @@ def _scale(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Pro
         held = _factors(pair.ours)
         for factor in (one for one in (*(width**-0.5 for width in widths), *constants) if not any(same(one, own) for own in held)):
             words = f"* {factor:.6g} is missing behind {described(one)}"
-            yield _at(site, Kind.CALL_MISSING, words, Behind(partial(_combined, np.multiply, np.asarray(factor))))
+            yield _at(site, Kind.CALL_MISSING, words, Behind(partial(_through, partial(np.multiply, factor))))
 
 
 def _head_widths(trace: Trace) -> list[int]:
@@ -481,7 +495,73 @@ def _computes(pair: PairedCalls, one: Operation) -> bool:
 def _in_order(one: Operation, order: Sequence[int], arrays: Arrays) -> Arrays:
     """What a call gives for its operands in another order."""
     given = [arrays[place] for place in order]
-    return [JOINS[one.name](given, axis=one.attributes["axis"][0]) if one.name in JOINS else ORDERED[one.name](*given)]
+    return [JOINS[one.name](given, axis=one.attributes["axis"][0]) if one.name in JOINS else {**TWO, **ORDERED}[one.name](*given)]
+
+
+def _other_operand(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A call of two operands takes one for another that the same function has by then."""
+    one = site[0]
+    if one.name not in TWO or len(one.inputs) != 2 or not _computes(pair, one):
+        return
+    beside = [
+        group for group in sites if len(group) == len(site) and (group[0].file, group[0].function) == (one.file, one.function)
+    ]
+    before = [
+        [step.outputs[n] for step in group]
+        for group in beside
+        for n in range(len(group[0].outputs))
+        if group[0].number < one.number
+    ]
+    before += [[step.inputs[n] for step in group if n < len(step.inputs)] for group in beside for n in range(len(group[0].inputs))]
+    made = {value: step.number for step in pair.ours.operations for value in reversed(step.outputs)}
+    known = [values for values in before if len(values) == len(site) and made.get(values[0], -1) < one.number]
+    for place, mine in enumerate(one.inputs):
+        own = pair.ours.values[mine]
+        tried = {own.tobytes()}
+        for values in known:
+            array = pair.ours.values[values[0]]
+            if array.dtype.kind == own.dtype.kind == "f" and array.shape == own.shape and array.tobytes() not in tried:
+                tried.add(array.tobytes())
+                words = takes(title(one), *told_apart(pair, mine, values[0]))
+                others = [_given(Instead, partial(_with_operand, one, place), pair, value) for value in values]
+                yield _at(site, Kind.OPERAND, words, *others)
+
+
+def _with_operand(one: Operation, place: int, arrays: Arrays) -> Arrays:
+    """What a call gives with another operand, which stands last."""
+    *own, other = arrays
+    return _in_order(one, range(len(own)), [*own[:place], other, *own[place + 1 :]])
+
+
+def _given(change: type[Instead], function: Callable[[Arrays], Arrays], pair: PairedCalls, value: int) -> Instead:
+    """A change that is handed a value, as the pass in which it is made has it: in a loop it may be another one by then."""
+    maker = pair.own_maker(value)
+    if maker is None:
+        return change(lambda arrays: function([*arrays, pair.ours.values[value]]))
+    return change(function, ((maker.number, maker.outputs.index(value)),))
+
+
+def _exchanged(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Two functions of one value, of which each should be applied where the other is."""
+    one, first = site[0], _alone(site[0])
+    for other in (other for other in sites if first and len(other) == len(site)):
+        second = _alone(other[0])
+        follows = all(b.inputs[:1] == a.outputs[:1] for a, b in zip(site, other, strict=True))
+        if first and second and follows and described(one) != described(other[0]):
+            words = f"{described(one)} before {described(other[0])}, expected after it"
+            ways = (site, second), (other, first)
+            changes = {step.number: _safe(partial(_through, function)) for group, function in ways for step in group}
+            yield Proposal(Kind.ACTIVATION_ORDER, words, one, changes)
+
+
+def _alone(one: Operation) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What a call makes of its only operand; None where it has others, or is no such function."""
+    number = next((one.attributes[key] for key in NUMBERS if key in one.attributes), None)
+    if len(one.inputs) != 1 or one.name not in TWO or not isinstance(number, int | float):
+        return FUNCTIONS.get(one.name) if len(one.inputs) == 1 else None
+    if "from" in one.attributes:
+        return partial(TWO[one.name], number)
+    return lambda array: TWO[one.name](array, number)
 
 
 def _left_out(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
@@ -499,9 +579,7 @@ def _one_of(place: int, arrays: Arrays) -> Arrays:
 
 def _functions(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
     """A function that the reference calls more often, in the place of a call or behind one."""
-    counts = [
-        ["square" if one.attributes.get("by") == 2 else one.name for one in side.operations] for side in (pair.ours, pair.theirs)
-    ]
+    counts = [list(map(function_of, side.operations)) for side in (pair.ours, pair.theirs)]
     one, own = site[0], FUNCTIONS.get(site[0].name)
     for name in dict.fromkeys(counts[1]):
         if name in FUNCTIONS and counts[0].count(name) < counts[1].count(name) and _floating(pair, one):
@@ -599,11 +677,14 @@ def _beside(pair: PairedCalls, site: Site, sites: Sequence[Site], symbol: str) -
         ):
             tried.add(mark)
             words = f"{SYMBOLS[symbol]} {operand_words(pair, _origin(pair, values[0]))} is missing behind {described(one)}"
-            yield _at(site, Kind.CALL_MISSING, words, *(Behind(partial(_combined, function, array)) for array in arrays))
+            yield _at(
+                site, Kind.CALL_MISSING, words, *(_given(Behind, partial(_combined, function), pair, value) for value in values)
+            )
 
 
-def _combined(function: Callable[..., np.ndarray], other: np.ndarray, arrays: Arrays) -> Arrays:
-    return [function(arrays[0], other)]
+def _combined(function: Callable[..., np.ndarray], arrays: Arrays) -> Arrays:
+    one, other = arrays
+    return [function(one, _raised(other, one.shape))]
 
 
 def _origin(pair: PairedCalls, value: int) -> int:
@@ -635,8 +716,10 @@ CHANGES = (
     _reduced,
     _numbers,
     _swapped,
+    _exchanged,
     _left_out,
     _functions,
     _means,
     _of_means,
+    _other_operand,
 )  # in the order in which they are tried

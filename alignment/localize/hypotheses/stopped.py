@@ -16,7 +16,7 @@ from alignment.frameworks._passes import Stops
 from alignment.frameworks.base import Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import NamedArrays, Subject, backward_quantities
-from alignment.localize.calls import aligned
+from alignment.localize.calls import PairedCalls, aligned
 from alignment.localize.hypotheses.call_words import described, operand_words
 from alignment.localize.hypotheses.proposals import Proposal, of_one_line
 from alignment.models.tracing import Network
@@ -60,26 +60,33 @@ def _within(s: Subject, among: set[str]) -> list[Proposal]:
 
 
 def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) -> list[Proposal] | None:
-    """A value that the reference detaches for some of the calls that take it, and the port for none of them."""
+    """Values that the reference detaches in one line for some of the calls that take them, and the port for none of them."""
     given, wanted = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
     scale, pair = max((norm(array) for array in wanted.values() if array is not None), default=0.0), None
-    for stop in (one for one in theirs.operations if one.name == DETACH and one.file):
+    stops = [one for one in theirs.operations if one.name == DETACH and one.file]
+    lines = [of_one_line(stops, one) for one in stops]
+    for group in (group for one, group in zip(stops, lines, strict=True) if group[0] is one):
         pair = pair or aligned(ours, theirs, s.pair.matching.adapters[s.path].orders)
-        takers = [one for one in theirs.operations if stop.outputs[0] in one.inputs and one.outputs]
-        alike = {value for one in takers for value in pair.held.get(one.outputs[0], ())}
-        held = set(pair.held.get(stop.inputs[0], ()))
-        edges = [(one, place) for one in ours.operations if one.file and alike & set(one.outputs)
-                 for place, value in enumerate(one.inputs) if value in held]  # fmt: skip
+        edges = [edge for stop in group for edge in _taking(pair, stop)]
         stopped: Stops = frozenset((one.number, place) for one, place in edges)
         made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
         if edges and _equal(made, wanted, scale) and not _equal(made, given, scale):
-            place = _shared(edges, len(stop.callers))
-            if place.function == edges[0][0].function:
+            place = _shared(edges, len(group[0].callers))
+            if place.function == edges[0][0].function and len(group) == 1:
                 return None  # nothing is handed on: what makes the value is shown
-            what = operand_words(pair, edges[0][0].inputs[edges[0][1]])
+            what = " and ".join(dict.fromkeys(operand_words(pair, one.inputs[number]) for one, number in edges))
             words = f"detach is missing: a gradient flows back into {what}, which the reference stops"
             return [Proposal(Kind.CALL_MISSING, words, edges[0][0], {}, place=place, conclusive=True)]
     return None
+
+
+def _taking(pair: PairedCalls, stop: Operation) -> list[tuple[Operation, int]]:
+    """The port's calls that take what the reference detaches, as there they take what is detached; and which operand it is."""
+    takers = [one for one in pair.theirs.operations if stop.outputs[0] in one.inputs and one.outputs]
+    alike = {value for one in takers for value in pair.held.get(one.outputs[0], ())}
+    held = set(pair.held.get(stop.inputs[0], ()))
+    users = [one for one in pair.ours.operations if one.file and alike & set(one.outputs)]
+    return [(one, place) for one in users for place, value in enumerate(one.inputs) if value in held]
 
 
 def _shared(edges: Sequence[tuple[Operation, int]], outwards: int) -> Operation:
