@@ -137,6 +137,7 @@ def test_a_mistake_in_the_closed_form_of_a_recurrence_is_named(case, tmp_path, m
         assert words in found[0]["hint"] and line in shown(port, found[0]), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_state_that_is_not_detached_between_segments_is_named(wrong, tmp_path):
     """The line detaches what several calls take, one after another: only all together they explain the gradients."""
@@ -148,6 +149,7 @@ def test_a_state_that_is_not_detached_between_segments_is_named(wrong, tmp_path)
         assert "layer(part, states[:, n])" in shown(port, found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [False, True])
 def test_an_index_of_an_argument_is_wrong_and_no_step_is_missing(wrong, tmp_path):
     port = ALIKE.replace("states[:, n])", "states[:, 0])") if wrong else ALIKE
