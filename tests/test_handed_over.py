@@ -1,6 +1,7 @@
 """A value that a caller hands over is looked for where it is chosen or made, not where it is used; what the engine itself puts
 into a port is no mistake of it."""
 
+import functools
 import json
 
 import numpy as np
@@ -292,3 +293,21 @@ def test_arguments_that_a_caller_exchanges_are_shown_at_its_call(audited):
     wrong = ours.replace("return self.fc(modulate(x, shift, scale))", "return self.fc(modulate(x, scale, shift))")
     found, out = audited(wrong, theirs)
     assert [one["source"] for one in found] == [f"ours.py:{wrong[: wrong.index('return self.fc')].count(chr(10)) + 1}"], out
+    assert "part 0 of chunk in line 16 and part 1 of chunk in line 16 are taken for each other, in modulate" in found[0]["hint"], (
+        out
+    )
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_two_arguments_that_are_taken_for_each_other_are_one_mistake(wrong, audited):
+    changes = {
+        "nn.Linear(6, 12)": "nn.Linear(6, 36)",
+        "shift, scale = self.table(x.mean(1)).chunk(2, -1)": "a, b, c, d, e, f = self.table(x.mean(1)).chunk(6, -1)",
+        "x = x + self.fc(modulate(x, shift, scale))": "x = x + c.unsqueeze(1) * self.fc(modulate(x, a, b))",
+        "return self.fc(modulate(x, shift, scale))": "return x + f.unsqueeze(1) * self.fc(modulate(x, d, e))",
+    }
+    source = functools.reduce(lambda text, one: text.replace(one, changes[one]), changes, MODULATED)
+    ours = source.replace("(x, d, e)", "(x, e, d)") if wrong else source
+    found, out = audited(ours.format("paddle", "Layer"), source.format("torch", "Module"))
+    words = "ours.py:18: part 3 of chunk in line 16 and part 4 of chunk in line 16 are taken for each other, in modulate (line 7)"
+    assert [one["hint"].partition(" (output")[0] for one in found] == [words] * wrong, out

@@ -29,6 +29,7 @@ from alignment.localize.hypotheses.proposals import (
     Proposal,
     at_the_end,
     elsewhere,
+    exchanged,
     in_another_order,
     inserted,
     proposals,
@@ -156,7 +157,7 @@ class _Search:
         if not made or len(made[0].ours) > 1 or not self._mend(made):
             # An argument or an operand of one call says more than several that are not the reference's.
             made = [one for one in self._replayed() if not made or one.kind not in VAGUER] or made
-        return [self._told(one) for one in made]
+        return [self._told(one) for one in exchanged(made)]
 
     def _mend(self, made: Sequence[Proposal]) -> bool:
         """Whether some changes together make the module right: one that is sure of its call alone need not."""

@@ -66,6 +66,7 @@ class Proposal:
         place: the call in whose line they are to be changed, where it is not ``operation``.
         conclusive: whether it was shown by itself, so that nothing else is said of the module.
         wanted: attributes of the call -> what they should be, where these alone are wrong.
+        taken: what the call is given and what it should be given, in words, where this one operand is wrong.
 
     The line, ``package/file.py:31``, is its ``source``; two, ``package/file.py:30-31``, where a call is missing between them.
     """
@@ -82,6 +83,7 @@ class Proposal:
     place: Operation | None = None
     conclusive: bool = False
     wanted: Mapping[str, Any] = field(default_factory=dict)
+    taken: tuple[str, str] | None = None
 
     @property
     def source(self) -> str:
@@ -343,13 +345,34 @@ def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         before = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is None or m.number < one.number]
         later = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is not None and m.number > one.number]
         if before or later:
-            words = takes(title(one), *told_apart(pair, mine, (before or later)[0]))
+            taken = told_apart(pair, mine, (before or later)[0])
+            words = takes(title(one), *taken)
             words += "" if before else ", which the port computes only after it"
             kind = Kind.OPERAND if before else Kind.CALL_ORDER
             place = None if not before else _handed_over(one, [pair.own_maker(value) for value in (mine, before[0])])
             if place is not None:
                 words += f", in {one.function} (line {one.line})"
-            yield Proposal(kind, words, one, {one.number: right}, right, theirs=[other], place=place)
+            yield Proposal(kind, words, one, {one.number: right}, right, theirs=[other], place=place, taken=taken)
+
+
+def exchanged(made: Sequence[Proposal]) -> list[Proposal]:
+    """The same mistakes, two as one where in one line each of two calls is given what the other one should be given."""
+    kept: list[Proposal] = []
+    for one in made:
+        reverse = one.taken and (one.taken[1], one.taken[0])
+        twin = next((n for n, other in enumerate(kept) if reverse and (other.taken, other.source) == (reverse, one.source)), None)
+        if twin is None or one.taken is None:
+            kept.append(one)
+            continue
+        first, parts = kept[twin], [words.split(" of ") for words in one.taken[::-1]]
+        same_begin = len(list(itertools.takewhile(lambda both: both[0] == both[1], zip(*parts, strict=False))))
+        names = [" of ".join(words[same_begin:]) for words in parts]
+        inside = f", in {one.operation.function} (line {one.operation.line})" if one.place is not None else ""
+        words = f"{' and '.join(names)} are taken for each other{inside}"
+        kept[twin] = replace(
+            first, kind=Kind.OPERAND, words=words, changes=first.changes | one.changes, place=one.place, taken=None
+        )
+    return kept
 
 
 def _handed_over(one: Operation, makers: Sequence[Operation | None]) -> Operation | None:
