@@ -311,3 +311,42 @@ def test_two_arguments_that_are_taken_for_each_other_are_one_mistake(wrong, audi
     found, out = audited(ours.format("paddle", "Layer"), source.format("torch", "Module"))
     words = "ours.py:18: part 3 of chunk in line 16 and part 4 of chunk in line 16 are taken for each other, in modulate (line 7)"
     assert [one["hint"].partition(" (output")[0] for one in found] == [words] * wrong, out
+
+
+MASKED = """
+{imports}
+
+
+class Net(nn.{module}):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x, mask, drop):
+        gone = drop == 1
+        x = {where}(gone[:, None, None], x * 0.5, x)
+        mask = {where}(gone[:, None], mask * 0 + 1, mask)
+        kept = mask.{cast}.unsqueeze(-1)
+        return (self.fc(x) * kept).sum(1) / kept.sum(1), mask
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_step_that_changes_an_input_for_all_that_follows_is_named(wrong, tmp_path, capsys):
+    """No call of the port gives what the reference goes on with, and the port returns its input as it is."""
+    rng = np.random.default_rng(0)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+    np.savez(tmp_path / "inputs.npz", x=rng.standard_normal((2, 5, 6)).astype("float32"), mask=mask, drop=np.array([0, 1]))
+    ours = MASKED.format(
+        imports="import paddle\nfrom paddle import nn", module="Layer", where="paddle.where", cast="astype(x.dtype)"
+    )
+    theirs = MASKED.format(imports="import torch\nfrom torch import nn", module="Module", where="torch.where", cast="to(x.dtype)")
+    step = "        mask = paddle.where(gone[:, None], mask * 0 + 1, mask)\n"
+    (tmp_path / "ours.py").write_text(ours.replace(step, "") if wrong else ours)
+    (tmp_path / "theirs.py").write_text(theirs)
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--eval-only"]
+    status = main(["audit", *sides, "--input", f"{tmp_path}/inputs.npz", "--report", str(tmp_path / "report")])
+    found, out = json.loads((tmp_path / "report/alignment.json").read_text())["localization"]["every"], capsys.readouterr().out
+    assert status == wrong and len(found) == wrong, out
+    if wrong:
+        assert "where (input 2) are missing before astype" in found[0]["hint"] and found[0]["source"] == "ours.py:12-14", out

@@ -18,7 +18,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance
-from alignment.frameworks.base import CallChange, Operation, Trace
+from alignment.frameworks.base import Call, CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
 from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main, varied
@@ -26,8 +26,10 @@ from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
 from alignment.localize.hypotheses.proposals import (
+    GIVEN,
     Proposal,
     at_the_end,
+    behind_an_input,
     elsewhere,
     exchanged,
     in_another_order,
@@ -422,13 +424,26 @@ class _Search:
             condition = not all(pair.theirs.values[value].dtype.kind == "f" for step in proposal.theirs for value in step.outputs)
             if trace is not None and self._right(trace) and (not condition or self._goes_on(trace, proposal)):
                 return proposal, None  # where numbers are picked, many a condition picks the same
+        for proposal in behind_an_input(pair) if not fixes else ():
+            if self.runs < RUNS and (trace := self._traced(proposal.changes)) is not None and self._right(trace):
+                return proposal, None
         return next(itertools.chain(at_the_end(pair), elsewhere(pair)), None), part
 
     def _traced(self, changes: Mapping[int, CallChange]) -> Trace | None:
         self.runs += 1
+        given = {number: change for number, change in changes.items() if number <= GIVEN}
+        call = self._given_others(given) if given else self.s.call
         with strangers("port"):  # a change that the call cannot take
-            return self.s.pair.port.traced(self.s.path, self.s.call, self.among, {**self.constants, **changes})
+            others = {number: change for number, change in changes.items() if number not in given}
+            return self.s.pair.port.traced(self.s.path, call, self.among, {**self.constants, **others})
         return None
+
+    def _given_others(self, changes: Mapping[int, CallChange]) -> Call:
+        """The call with other arrays in the place of some that the module is given."""
+        before = self._before
+        assert before is not None  # the changes are to its values
+        pairs = [(before.values[before.given[GIVEN - n]], change[0]) for n, change in changes.items() if isinstance(change, list)]
+        return self.s.call.changed(lambda array: next((new for old, new in pairs if np.array_equal(old, array)), array))
 
     @functools.cached_property
     def _before(self) -> Trace | None:

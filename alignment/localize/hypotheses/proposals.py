@@ -47,6 +47,7 @@ CHAIN = 3  # calls that are missing at one place
 THROUGH = 3  # calls between a part of what was split and the call that takes it
 ALONG = frozenset({"softmax", "log_softmax", "cumsum", "normalize"})  # of the values along an axis each depends on the others
 MOST_PARTS = 4  # of which every order is tried
+GIVEN = -1  # and less: keys of changes that are made to what the module is given, by its place
 SEGMENT = 5  # calls of each side between values that both have
 
 
@@ -497,6 +498,27 @@ def inserted(pair: PairedCalls, several: bool = False) -> Iterator[Proposal]:
             last = max(makers, key=lambda maker: maker.number)
             words = f"{steps_lacking(pair, steps)} missing after {title(last)}"
             yield Proposal(Kind.CALL_MISSING, words, last, {last.number: _arrays(pair, step)}, theirs=steps)
+
+
+def behind_an_input(pair: PairedCalls) -> Iterator[Proposal]:
+    """Calls that are missing where the port goes on with what it is given, also where it returns that."""
+    for step in (one for one in _waiting(pair) if len(one.outputs) == 1):
+        steps, right = _chain(pair, step.outputs[0], SEGMENT), pair.theirs.values[step.outputs[0]]
+        held = [pair.held[value][0] for value in _begun(steps) if value in pair.held]
+        alike = [value for value in held if value in pair.ours.given and pair.ours.values[value].dtype.kind == right.dtype.kind]
+        for value in (value for value in alike if pair.ours.values[value].shape == right.shape):
+            user = next((one for one in pair.ours.operations if one.file and value in one.inputs), None)
+            if user is not None:
+                makers = [
+                    maker
+                    for other in held
+                    if (maker := pair.own_maker(other)) and (maker.file, maker.function) == (user.file, user.function)
+                ]
+                since = max((one.line for one in makers if one.line < user.line), default=None)
+                computing = [one for one in steps if one.name not in LAYOUT | {"getitem"}]
+                words = f"{steps_lacking(pair, computing or steps)} missing before {title(user)}"
+                changes: dict[int, CallChange] = {GIVEN - pair.ours.given.index(value): [right]}
+                yield Proposal(Kind.CALL_MISSING, words, user, changes, since=since, theirs=steps)
 
 
 def at_the_end(pair: PairedCalls) -> Iterator[Proposal]:
