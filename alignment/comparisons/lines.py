@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from alignment.comparisons.context import Context
 from alignment.comparisons.grouping import alike_of
 from alignment.comparisons.model import known
@@ -17,7 +19,7 @@ from alignment.frameworks.base import Module
 from alignment.kinds import Kind
 from alignment.localize.given import Givers
 from alignment.localize.hypotheses.tables import SAID as CONSTANTS
-from alignment.localize.last_set import by_caller, first_made, last_set
+from alignment.localize.last_set import by_caller, first_apart, first_made, last_set
 from alignment.localize.origin import Origins
 from alignment.localize.source import FileLine, callers_of, noting_lines, number_of, source_line
 from alignment.localize.syntax import SourceTree, same
@@ -107,8 +109,19 @@ def _where_made(context: Context, model: Module, findings: Sequence[Finding]) ->
         tensor = getattr(modules.get(own), name, None)
         with strangers("port"):
             values = framework.array(tensor) if isinstance(tensor, framework.tensor_type) else None
-            place = None if values is None else first_made(framework, lambda: _build_port(context), values)
+            place = None if values is None else _first_apart(context, values)
             finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
+
+
+def _first_apart(context: Context, values: np.ndarray) -> FileLine | None:
+    """The line of the port that makes a table otherwise, or else the one that first holds its values."""
+    port = context.port.framework, lambda: _build_port(context)
+    with strangers("port"):
+        if (
+            place := first_apart([port, (context.reference.framework, lambda: context.networks.fresh("reference"))], values)
+        ) is not None:
+            return place
+    return first_made(*port, values)
 
 
 def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:

@@ -12,6 +12,7 @@ import math
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,8 +22,11 @@ import numpy as np
 from alignment.frameworks.base import Framework, Module
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.source import ENGINE, FileLine, callers_of, counting_modules, of_framework
+from alignment.localize.syntax import SourceTree
 from alignment.strangers import strangers
 
+LARGEST = 1 << 20  # values of an array that is noted
+MOST = 4000  # arrays that are noted
 FEW = 8  # numbers of a tensor that are looked at
 OTHERS = tuple(Path(one) for one in (sysconfig.get_path("stdlib"), np.__file__.rpartition("/")[0]))
 
@@ -46,6 +50,40 @@ def first_made(framework: Framework, build: Callable[[], Any], values: np.ndarra
     with watch.tracing():
         build()
     return watch.place
+
+
+def first_apart(sides: Sequence[tuple[Framework, Callable[[], Any]]], values: np.ndarray) -> FileLine | None:
+    """The line of the port from which a table gets other values than the reference's; None where that is not one line alone.
+
+    A name is held to that of the same name in the same function of the reference, in the same call; where there is none, to all
+    that the reference's functions hold. What is computed from other values and is the reference's again says nothing of them.
+
+    Args:
+        sides: framework and constructor of the port and of the reference.
+        values: of the port's table.
+    """
+    mine, theirs = (_Held(framework) for framework, _ in sides)
+    for held, (_, build) in zip((mine, theirs), sides, strict=True):
+        with held.tracing():
+            build()
+    named: dict[tuple, list[np.ndarray]] = {}
+    for one in theirs.bound:
+        named.setdefault((one.function, one.turn, one.name), []).append(one.array)
+    apart: dict[tuple[int, str], set[FileLine]] = {}  # a frame's names -> the lines that made them other values
+    for one in mine.bound:
+        behind = set[FileLine]().union(*(apart.get((one.reader, name), ()) for name in one.reads()))
+        others = named.get((one.function, one.turn, one.name)) or [other.array for other in theirs.bound]
+        known = any(_same(one.array, other) for other in others)
+        apart[one.frame, one.name] = set() if known else behind or {one.place}
+        for lines in apart.values() if known else ():
+            lines -= behind
+        if _same(one.array.ravel(), values.ravel()):
+            return next(iter(lines), None) if len(lines := apart[one.frame, one.name]) == 1 else None
+    return None
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and close(one.astype(np.float64), other.astype(np.float64))
 
 
 def by_caller(place: FileLine, module: Module, right: Sequence[Module]) -> FileLine:
@@ -149,3 +187,85 @@ class _Made(_Traced):
             return []
         held = vars(owner)
         return [*held.values(), *(held.get("_buffers") or {}).values()]
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A name that got an array.
+
+    Attributes:
+        place: the line that gave it.
+        frame: number of the call of the function whose name it is.
+        reader: of that in which the line stands.
+        function, turn: the name of the function, and how often it was called before.
+        name: ``"self.NAME"`` for an attribute.
+        array: the values; of a list of arrays of one shape all of them.
+    """
+
+    place: FileLine
+    frame: int
+    reader: int
+    function: str
+    turn: int
+    name: str
+    array: np.ndarray
+
+    def reads(self) -> set[str]:
+        """The names that the line reads."""
+        with contextlib.suppress(OSError, SyntaxError):
+            return SourceTree.of(self.place[0]).names_at(self.place[1])
+        return set()
+
+
+class _Held(_Traced):
+    """Notes each array that a name of a function gets while a model is built."""
+
+    def __init__(self, framework: Framework) -> None:
+        super().__init__(framework, ())
+        self.bound: list[_Bound] = []
+        self._frames: dict[int, tuple[FrameType, int, str, int]] = {}  # each is kept, so that no other takes its place
+        self._held: dict[tuple[int, str], int] = {}
+        self._reader = -1
+
+    def trace(self, frame: FrameType, event: str, given: Any) -> Any:
+        made = super().trace(frame, event, given)
+        if made is not None:
+            at: FrameType | None = frame if event != "return" else frame.f_back
+            self._reader = -1 if at is None else self._numbered(at)[0]
+        return made
+
+    def _look(self, frame: FrameType, given: Any) -> None:
+        if self.now is None or len(self.bound) > MOST:
+            return
+        number, function, turn = self._numbered(frame)
+        names = {**frame.f_locals, **{f"self.{name}": value for name, value in _attributes(frame).items()}}
+        for name, value in names.items():
+            if self._held.get((number, name)) != id(value) and (array := self._array(value)) is not None:
+                self.bound.append(_Bound(self.now, number, self._reader, function, turn, name, array))
+            self._held[number, name] = id(value)
+        if frame.f_back is not None and (array := self._array(given)) is not None:  # what it gives is the call in the line there
+            own, caller = frame.f_code.co_name, self._numbered(frame.f_back)[0]
+            self.bound += [_Bound(self.now, caller, number, function, turn, name, array) for name in (own, f"self.{own}")]
+
+    def _numbered(self, frame: FrameType) -> tuple[int, str, int]:
+        """The number of a call, the name of its function, and how often that was called before."""
+        if id(frame) not in self._frames:
+            name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+            turn = sum(one[2] == name for one in self._frames.values())
+            self._frames[id(frame)] = (frame, len(self._frames), name, turn)
+        return self._frames[id(frame)][1:]
+
+    def _array(self, value: Any) -> np.ndarray | None:
+        if isinstance(value, list | tuple) and 1 < len(value) <= FEW:
+            parts = [self._array(one) for one in value]
+            alike = all(one is not None and one.shape == parts[0].shape for one in parts)  # type: ignore[union-attr]
+            return np.stack(parts) if alike else None  # type: ignore[arg-type]
+        if isinstance(value, self.framework.tensor_type):
+            value = self.framework.array(value)
+        plain = isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and 1 < value.size <= LARGEST
+        return value.copy() if plain else None
+
+
+def _attributes(frame: FrameType) -> dict[str, Any]:
+    """What the object keeps whose method runs."""
+    return getattr(frame.f_locals.get("self"), "__dict__", {})

@@ -204,6 +204,14 @@ class SourceTree:
         common = set.intersection(*behind[0]).difference(*behind[1])
         return common.pop().lineno if len(common) == 1 else None
 
+    def names_at(self, line: int) -> set[str]:
+        """The names that the statement in a line reads, attributes of ``self`` as such."""
+        at = [node for node in self.parents if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
+        plain = [one for one in at if not any(isinstance(child, ast.stmt) for child in ast.iter_child_nodes(one))]
+        read = [one for node in plain for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Load)]
+        own = {f"self.{one.attr}" for one in read if isinstance(one, ast.Attribute) and is_own(one)}
+        return {one.id for one in read if isinstance(one, ast.Name)} | own
+
     def _statements_behind(self, line: int) -> set[ast.stmt]:
         """The statements of its function that give a value to names from which what stands in a line computes."""
         at = [node for node in self.parents if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
