@@ -293,9 +293,6 @@ def test_arguments_that_a_caller_exchanges_are_shown_at_its_call(audited):
     wrong = ours.replace("return self.fc(modulate(x, shift, scale))", "return self.fc(modulate(x, scale, shift))")
     found, out = audited(wrong, theirs)
     assert [one["source"] for one in found] == [f"ours.py:{wrong[: wrong.index('return self.fc')].count(chr(10)) + 1}"], out
-    assert "part 0 of chunk in line 16 and part 1 of chunk in line 16 are taken for each other, in modulate" in found[0]["hint"], (
-        out
-    )
 
 
 @pytest.mark.parametrize("wrong", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from alignment.audit.pair import ModelMaker
 from alignment.frameworks import framework_of
 from alignment.localize.given import Givers
-from alignment.localize.last_set import first_made, last_set
+from alignment.localize.last_set import first_apart, first_made, last_set
 from alignment.localize.source import noting_lines, number_of, set_by, source_place
 
 # Each line that makes a layer ends with the layer's path.
@@ -419,6 +420,66 @@ def test_a_table_has_the_line_that_first_makes_its_values(tmp_path):
     assert first_made(side, module.Net, net.one.numpy()) == (file, 9)
     assert first_made(side, module.Net, net.two.numpy()) == (file, 6)
     assert first_made(side, module.Net, np.ones(6)) is None
+
+
+GRID = """
+import numpy as np
+import torch
+
+def row(n, places):
+    out = np.outer(places, np.arange(1, n + 1))
+    return np.sin(out)
+
+def table(n):
+    down = np.arange(3.0)
+    across = np.arange(4.0)
+    grid = np.meshgrid(across, down)
+    grid = np.stack(grid).reshape(2, -1)
+    first = row(n, grid[0])
+    last = row(n, grid[1])
+    return np.concatenate([first, last], 1)
+
+class Schedule:
+    def __init__(self):
+        steps = np.linspace(0.1, 0.5, 6) ** 2
+        kept = np.cumprod(1 - steps)
+        rows = [np.sqrt(kept), np.log(steps)]
+        self.table = torch.tensor(np.stack(rows, 1))
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("places", torch.tensor(table(2)))
+        self.schedule = Schedule()
+"""
+OTHER_NAMES = {"kept": "left", "Schedule": "Plan", "def table": "def lay", "(table(2))": "(lay(2))", "rows, 1)": "rows[::-1], 1)"}
+TWO_LINES = {"across = np.arange(4.0)": "across = np.arange(4.0) + 1", "down = np.arange(3.0)": "down = np.arange(3.0) * 2"}
+# What is changed in the port -> where each of its two tables parts from the reference's; None where that is not one line.
+PARTED = {
+    "nothing": ({}, None, None),
+    "another order": ({"(across, down)": "(down, across, indexing='ij')"}, "grid = np.meshgrid", None),
+    "another formula": ({"0.5, 6) ** 2": "0.5, 6)"}, None, "steps ="),
+    "other names and another form": (OTHER_NAMES, None, None),
+    "another formula under other names": ({**OTHER_NAMES, "0.5, 6) ** 2": "0.5, 6)"}, None, "steps ="),
+    "two lines": (TWO_LINES, None, None),
+}
+
+
+@pytest.mark.parametrize("case", PARTED)
+def test_a_table_has_the_line_where_its_values_part_from_the_references(case, tmp_path):
+    changes, *places = PARTED[case]
+    ours = functools.reduce(lambda text, one: text.replace(one, changes[one]), changes, GRID)
+    nets = []
+    for name, text in (("parted_ours", ours), ("parted_theirs", GRID)):
+        (tmp_path / f"{name}.py").write_text(text)
+        spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        nets.append(module.Net)
+    net = nets[0]()
+    for values, wanted in zip((net.places.numpy(), net.schedule.table.numpy()), places, strict=True):
+        found = first_apart([(framework_of(net), one) for one in nets], values)
+        assert (found is None) == (wanted is None) and (wanted is None or wanted in ours.splitlines()[found[1] - 1]), found
 
 
 STOPPED = """

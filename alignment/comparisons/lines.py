@@ -15,7 +15,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.grouping import alike_of
 from alignment.comparisons.model import known
 from alignment.finding import OF_LINES, Finding
-from alignment.frameworks.base import Module
+from alignment.frameworks.base import Framework, Module
 from alignment.kinds import Kind
 from alignment.localize.given import Givers
 from alignment.localize.hypotheses.tables import SAID as CONSTANTS
@@ -46,6 +46,7 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
     if model is not None:
         _where_decided(context, model, [one for one in findings if one.stage in DECIDED and not one.known], known_givers)
         _where_made(context, model, findings)
+        _where_kept(context, model, findings)
         _where_set(context, model, findings)
 
 
@@ -113,15 +114,43 @@ def _where_made(context: Context, model: Module, findings: Sequence[Finding]) ->
             finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
 
 
+def _where_kept(context: Context, model: Module, findings: Sequence[Finding]) -> None:
+    """Give what is read from a table of a plain object, and known as no mistake, the line that makes the table otherwise."""
+    modules = context.port.framework.modules(model, every_path=True).values()
+    for finding in (one for one in findings if one.kind is Kind.UNKNOWN and one.stage == "forward" and one.source and not one.via):
+        name, _, line = finding.source.rpartition(":")
+        kept = [held for module in modules for held in vars(module).values() if type(held).__module__ == type(module).__module__]
+        for held in (one for one in kept if (_file_of(type(one)) or Path()).as_posix().endswith(name) and line.isdigit()):
+            source = SourceTree.of(_file_of(type(held)) or Path())
+            around = source.class_around(int(line))
+            if around is None or around.name != type(held).__name__:
+                continue
+            tables = [
+                getattr(held, one.removeprefix("self."), None) for one in source.names_at(int(line)) if one.startswith("self.")
+            ]
+            tables = [one for one in tables if isinstance(one, context.port.framework.tensor_type | np.ndarray)]
+            if len(tables) == 1:
+                values = tables[0] if isinstance(tables[0], np.ndarray) else context.port.framework.array(tables[0])
+                with strangers("port"):
+                    place = first_apart(_constructors(context), values)
+                    if place is not None:
+                        finding.source, finding.via = f"{shown(place[0])}:{place[1]}", finding.source
+                break
+
+
+def _constructors(context: Context) -> list[tuple[Framework, Callable[[], Any]]]:
+    """Framework and constructor of the port and of the reference."""
+    theirs = context.reference.framework, lambda: context.networks.fresh("reference")
+    return [(context.port.framework, lambda: _build_port(context)), theirs]
+
+
 def _first_apart(context: Context, values: np.ndarray) -> FileLine | None:
     """The line of the port that makes a table otherwise, or else the one that first holds its values."""
-    port = context.port.framework, lambda: _build_port(context)
+    sides = _constructors(context)
     with strangers("port"):
-        if (
-            place := first_apart([port, (context.reference.framework, lambda: context.networks.fresh("reference"))], values)
-        ) is not None:
+        if (place := first_apart(sides, values)) is not None:
             return place
-    return first_made(*port, values)
+    return first_made(*sides[0], values)
 
 
 def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:

@@ -63,17 +63,20 @@ def first_apart(sides: Sequence[tuple[Framework, Callable[[], Any]]], values: np
         values: of the port's table.
     """
     mine, theirs = (_Held(framework) for framework, _ in sides)
-    for held, (_, build) in zip((mine, theirs), sides, strict=True):
-        with held.tracing():
+    for side, (_, build) in zip((mine, theirs), sides, strict=True):
+        with side.tracing():
             build()
     named: dict[tuple, list[np.ndarray]] = {}
     for one in theirs.bound:
         named.setdefault((one.function, one.turn, one.name), []).append(one.array)
+    held = [part for one in theirs.bound for parts in _parts(one.array) for part in parts]
     apart: dict[tuple[int, str], set[FileLine]] = {}  # a frame's names -> the lines that made them other values
     for one in mine.bound:
         behind = set[FileLine]().union(*(apart.get((one.reader, name), ()) for name in one.reads()))
-        others = named.get((one.function, one.turn, one.name)) or [other.array for other in theirs.bound]
+        others = named.get((one.function, one.turn, one.name), [])
         known = any(_same(one.array, other) for other in others)
+        if not others:
+            known = any(all(any(_same(part, other) for other in held) for part in parts) for parts in _parts(one.array))
         apart[one.frame, one.name] = set() if known else behind or {one.place}
         for lines in apart.values() if known else ():
             lines -= behind
@@ -82,8 +85,14 @@ def first_apart(sides: Sequence[tuple[Framework, Callable[[], Any]]], values: np
     return None
 
 
+def _parts(array: np.ndarray) -> list[list[np.ndarray]]:
+    """An array, and what it may have been put together from."""
+    few = [axis for axis, size in enumerate(array.shape) if array.ndim > 1 and size <= FEW]
+    return [[array], *([np.take(array, place, axis) for place in range(array.shape[axis])] for axis in few)]
+
+
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and close(one.astype(np.float64), other.astype(np.float64))
+    return one.shape == other.shape and close(one, other)
 
 
 def by_caller(place: FileLine, module: Module, right: Sequence[Module]) -> FileLine:
