@@ -62,7 +62,7 @@ def first_apart(sides: Sequence[tuple[Framework, Callable[[], Any]]], values: np
         sides: framework and constructor of the port and of the reference.
         values: of the port's table.
     """
-    mine, theirs = (_Held(framework) for framework, _ in sides)
+    mine, theirs = (_Bindings(framework) for framework, _ in sides)
     for side, (_, build) in zip((mine, theirs), sides, strict=True):
         with side.tracing():
             build()
@@ -226,7 +226,7 @@ class _Bound:
         return set()
 
 
-class _Held(_Traced):
+class _Bindings(_Traced):
     """Notes each array that a name of a function gets while a model is built."""
 
     def __init__(self, framework: Framework) -> None:
