@@ -32,6 +32,7 @@ from mobilenetv3_common.weights import Entry
 SECONDS = 16.0  # of the processor, after which nothing more is tried
 MOST_PARTS = 8  # of one tensor
 NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
+NAMED = 0.5  # what it counts that a tensor's name stood for the layer's before
 BESIDE = 1.5  # as how far apart two tensors of one module count
 REPLACED = 4  # values of a pass, at most, each behind a mistake
 AHEAD = 4  # layers behind one, what each is given shows that the one has its weights
@@ -185,6 +186,7 @@ class _LayerByLayer:
         right: tuple[_HeldAt, ...] | None = ()
         for number, (path, entries) in enumerate(self.layers):
             if time.process_time() > self.end:
+                self.take_named(self.layers[number:])
                 return
             self.begin(number)
             if number == GIVE_UP and not self.confirmed:
@@ -203,6 +205,13 @@ class _LayerByLayer:
             if right is None and number and choices:
                 right = self.exchanged(number, choices) or (None if wrong else self.given_right(path, entries, choices))
             self.take(entries, right or next(iter(choices), ()), right is not None)
+
+    def take_named(self, layers: Sequence[tuple[str, list[Entry]]]) -> None:
+        """Choose without a pass for the layers that are left over when time is up, where names say which tensor is which."""
+        for _, entries in layers:
+            choice = next(iter(self.choices(entries)), ())
+            if choice and all(self.named(held, entry) for held, entry in zip(choice, entries, strict=True)):
+                self.keep(entries, choice, False)
 
     def take_loose(self) -> None:
         """Tensors that modules around layers hold are those of their shapes and names: positions, a first token, a gain."""
@@ -230,9 +239,14 @@ class _LayerByLayer:
         def order(choice: Sequence[_HeldAt]) -> float:
             pairs = list(zip(choice, entries, strict=True))
             called = sum((_tail(held.own), _tail(entry.canonical)) in self.called for held, entry in pairs)
-            return self.spread(choice) - called - NEAREST * sum(self.follows(held, entry) for held, entry in pairs)
+            named = NAMED * sum(self.named(held, entry) for held, entry in pairs)
+            return self.spread(choice) - called - named - NEAREST * sum(self.follows(held, entry) for held, entry in pairs)
 
         return sorted(apart, key=order)[:MOST_TRIALS]
+
+    def named(self, held: _HeldAt, entry: Entry) -> bool:
+        """Whether the last name of a tensor stood for the layer's in a layer that was right: ``g`` for a ``weight_g``."""
+        return held.own in self.own and (_last(held.own), _last(entry.canonical)) in self.called
 
     def spread(self, choice: Sequence[_HeldAt]) -> float:
         """How unlikely a choice is: tensors that are used far from each other, or from the last ones, or lie in a new way."""
@@ -341,6 +355,8 @@ class _LayerByLayer:
         if given is None or given.dtype.kind != "f" or len(before) >= REPLACED:
             return None
         for choice in choices:
+            if time.process_time() > self.end:
+                return None
             if instead := self.instead(entries, choice, given):
                 self.replaced = before | instead
                 if self.right(path, entries, choice):
@@ -417,17 +433,22 @@ class _LayerByLayer:
                 self.fill(place, self.state[other])
 
     def take(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], right: bool) -> None:
-        """Keep a choice; what was right is tried first from then on."""
+        """Keep a choice; the pass goes on with one that was not seen to be right."""
+        self.keep(entries, choice, right)
+        if choice and not right:
+            self.load(entries, choice)
+            self.values = self.seen()
+
+    def keep(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], right: bool) -> None:
+        """Note a choice; what was right is tried first from then on."""
         for entry, held in zip(entries, choice, strict=False):
             self.taken.setdefault(held.own, []).append((held, entry.canonical))
             if right:
                 self.called.add((_tail(held.own), _tail(entry.canonical)))
                 self.called.add((_numberless(held.own), _numberless(entry.canonical)))
+                self.called.add((_last(held.own), _last(entry.canonical)))
                 self.known[self.entries[held.own].shape, entry.shape, held.count] = held.layout
         if choice:
-            if not right:
-                self.load(entries, choice)
-                self.values = self.seen()
             last = max(choice, key=lambda held: self.rank[held.own]).own
             if right or self.rank[last] - self.behind < NEAREST:
                 self.behind = max(self.behind, self.rank[last] + 1)
@@ -514,6 +535,10 @@ def _same_numbers(value: np.ndarray, wanted: np.ndarray) -> bool:
 
 def _holder(name: str) -> str:
     return name.rpartition(".")[0]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOtherwise:
