@@ -98,6 +98,7 @@ class Pair:
         opened: those that were put right before the phase: what is in them is looked at, though what is around them is right.
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
         unmendable: modules that are to blame and whose place the reference's cannot take: nothing is said of what surrounds them.
+        rounded: modules whose outputs differ by the rounding of float32 alone.
         underived: modules of which the reference's own gradients are NaN or infinite on this input.
         watch: the time of the search.
     """
@@ -119,8 +120,10 @@ class Pair:
     opened: frozenset[str] = frozenset()
     known: set[str] = field(default_factory=set)
     unmendable: set[str] = field(default_factory=set)
+    rounded: set[str] = field(default_factory=set)
     underived: set[str] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
+    _undo: dict[str, contextlib.ExitStack] = field(default_factory=dict)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
     _needed: dict[str, list[bool]] | None = None
@@ -236,10 +239,23 @@ class Pair:
         if self.stored or self.matching.adapters[path].fixed:
             return False
         mine, its = (None, None) if once else (self._own_call(path), self.calls.get(path))
+        undo = contextlib.ExitStack()
+        if path in self.port.modules and not once:
+            undo.enter_context(self.port.framework.supplying(self.port.modules[path]))
         if not mend(self.port, self.reference, path, calls=None if mine is None or its is None else (mine, its)):
             return False
+        self._undo[path] = undo
         self.mended.add(path)
         self.forget()
+        return True
+
+    def unmend(self, path: str) -> bool:
+        """Put the port's own module back in its place; returns whether the reference's was there."""
+        if path not in self.mended or path not in self._undo:
+            return False
+        self._undo.pop(path).close()
+        self.mended.discard(path)
+        self.look_again(path)
         return True
 
     def _own_call(self, path: str) -> Call | None:

@@ -65,6 +65,8 @@ def findings(pair: Pair) -> Iterator[Finding]:
     with training_mode(pair.networks, pair.training):
         pair.calls = pair.reference.trace(pair.args, pair.cotangents)
         for phase in ("forward", "backward") if pair.cotangents is not None else ("forward",):
+            if phase == "backward":
+                _open_rounded(pair)
             pair.opened = frozenset(pair.mended)
             # In low precision a module's mistake drowns in the rounding of all that surround it, so each is looked at.
             inner_first = list(pair.calls) if phase == "forward" else list(reversed(pair.calls))
@@ -229,6 +231,8 @@ def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
     if pair.watch.ended or any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.unmendable):
         return
     while pair.takes(key) and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
+        if phase == "backward" and path in pair.rounded and not _beyond_rounding(pair, key):
+            break
         what = pair.blame(key, phase).what
         if phase == "forward" and what.startswith("output") and goes_on_outside(pair, key, _caller(pair, path)):
             pair.matching.adapters.mark(path, made_up_for=True)
@@ -236,12 +240,31 @@ def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
         if phase == "backward" and _is_right_in_the_whole(pair, path, what):
             _known(pair, path, what)
             continue
-        yield _finding(pair, key, phase)
+        found = _finding(pair, key, phase)
+        yield found
         if phase == "backward":
             _mark_forms(pair, key)
+        elif found.kind is Kind.FLOAT32_CONSTANT:
+            pair.rounded.add(path)
         if not _known(pair, path, what) and not pair.mend(path):
             pair.unmendable.add(path)
             return
+    if phase == "backward" and path in pair.rounded and not pair.mend(path):
+        pair.unmendable.add(path)
+
+
+def _open_rounded(pair: Pair) -> None:
+    """Look once more, backward, into modules whose outputs differ by rounding alone, where that cannot be why gradients differ."""
+    for path in sorted(pair.rounded):
+        closed = pair.unmend(path)
+        if any(_beyond_rounding(pair, key) for key in pair.calls if key.partition("#")[0] == path):
+            pair.unmendable.discard(path)
+        elif closed:
+            pair.mend(path)
+
+
+def _beyond_rounding(pair: Pair, key: str) -> bool:
+    return pair.takes(key) and pair.blame(key, "backward", whole=True).own > tolerance.BESIDE_ROUNDING
 
 
 def _mark_forms(pair: Pair, key: str) -> None:

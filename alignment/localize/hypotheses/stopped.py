@@ -46,13 +46,13 @@ def _within(s: Subject, among: set[str]) -> list[Proposal]:
         (s.pair.port, traces[0], ours, right),
         (s.pair.reference, traces[1], right, ours),
     ):
-        scale = max((norm(array) for array in wanted.values() if array is not None), default=0.0)
+        bound = _bound(s, wanted)
         for one in _candidates(trace):
             if time.perf_counter() - start > SECONDS:
                 return []
             numbers = frozenset(other.number for other in (of_one_line(trace.operations, one) if one.name == DETACH else [one]))
             made = backward_quantities(side.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), numbers)))
-            if _equal(made, wanted, scale) and not _equal(made, given, scale):
+            if _equal(made, wanted, bound) and not _equal(made, given, bound):
                 inside = one.name.removeprefix("call ")
                 opened = _within(s, among - {inside}) if side is s.pair.port and inside in among else []
                 return opened or _said(s, one, traces[0], traces[1], side is s.pair.port)
@@ -62,7 +62,7 @@ def _within(s: Subject, among: set[str]) -> list[Proposal]:
 def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) -> list[Proposal] | None:
     """Values that the reference detaches in one line for some of the calls that take them, and the port for none of them."""
     given, wanted = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
-    scale, pair = max((norm(array) for array in wanted.values() if array is not None), default=0.0), None
+    bound, pair = _bound(s, wanted), None
     stops = [one for one in theirs.operations if one.name == DETACH and one.file]
     lines = [of_one_line(stops, one) for one in stops]
     for group in (group for one, group in zip(stops, lines, strict=True) if group[0] is one):
@@ -70,7 +70,7 @@ def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) ->
         edges = [edge for stop in group for edge in _taking(pair, stop)]
         stopped: Stops = frozenset((one.number, place) for one, place in edges)
         made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
-        if edges and _equal(made, wanted, scale) and not _equal(made, given, scale):
+        if edges and _equal(made, wanted, bound) and not _equal(made, given, bound):
             place = _shared(edges, len(group[0].callers))
             if place.function == edges[0][0].function and len(group) == 1:
                 return None  # nothing is handed on: what makes the value is shown
@@ -103,7 +103,7 @@ def _shared(edges: Sequence[tuple[Operation, int]], outwards: int) -> Operation:
 def _at_an_operand(s: Subject, among: set[str], trace: Trace, start: float) -> list[Proposal]:
     """What of a call of the port's should be detached, which the port detaches elsewhere, or nowhere."""
     given, wanted = (backward_quantities(answer) for answer in (s.blame.ours, s.blame.theirs))
-    scale = max((norm(array) for array in wanted.values() if array is not None), default=0.0)
+    bound = _bound(s, wanted)
     detaches = [one for one in trace.operations if one.name == DETACH]
     edges = [(one, place) for one in trace.operations if one.file and one.name != DETACH and not one.name.startswith("call ")
              for place, value in enumerate(one.inputs) if _carries(trace, value)]  # fmt: skip
@@ -116,7 +116,7 @@ def _at_an_operand(s: Subject, among: set[str], trace: Trace, start: float) -> l
                     return []
                 stopped: Stops = frozenset([*(one.number for one in passed), *((one.number, place) for one, place in some)])
                 made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
-                if _equal(made, wanted, scale) and not _equal(made, given, scale):
+                if _equal(made, wanted, bound) and not _equal(made, given, bound):
                     return _told(trace, some, passed)
     return []
 
@@ -173,13 +173,19 @@ def _cotangents(s: Subject) -> list[np.ndarray | None]:
     return list(s.pair.cotangents or ()) if s.path == "" else list(s.call.gradients)
 
 
-def _equal(made: NamedArrays, wanted: NamedArrays, scale: float) -> bool:
+def _bound(s: Subject, wanted: NamedArrays) -> float:
+    """How far gradients that agree may be apart: by more where the module's outputs are apart by the rounding of float32."""
+    rtol = tolerance.BESIDE_ROUNDING if s.path in s.pair.rounded else tolerance.CLOSE
+    return rtol * max((norm(array) for array in wanted.values() if array is not None), default=0.0)
+
+
+def _equal(made: NamedArrays, wanted: NamedArrays, bound: float) -> bool:
     """Whether all gradients agree to rounding; none is one of zeros."""
     for name in {*made, *wanted}:
         a, b = made.get(name), wanted.get(name)
         if a is None or b is None:
             if any(array is not None and array.any() for array in (a, b)):
                 return False
-        elif a.shape != b.shape or not distance(a, b) <= tolerance.CLOSE * scale:
+        elif a.shape != b.shape or not distance(a, b) <= bound:
             return False
     return True
