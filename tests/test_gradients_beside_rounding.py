@@ -1,4 +1,4 @@
-"""A table that one side rounds to float32 is no reason for gradients that differ by far more: what is detached is found beside it."""
+"""A table that one side rounds to float32 is no reason for gradients that differ by far more: what is detached is found."""
 
 import numpy as np
 import pytest
