@@ -28,7 +28,7 @@ from alignment.localize.hypotheses.calls import mistakes, parting
 from alignment.localize.hypotheses.choices import CHOICES, Attribute
 from alignment.localize.hypotheses.proposals import Proposal
 from alignment.localize.hypotheses.settings import WRITTEN_OUT
-from alignment.localize.hypotheses.stopped import stops
+from alignment.localize.hypotheses.stopped import beyond_rounding, stops
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
 from alignment.models.counterparts import Unmatched
@@ -264,7 +264,8 @@ def _open_rounded(pair: Pair) -> None:
 
 
 def _beyond_rounding(pair: Pair, key: str) -> bool:
-    return pair.takes(key) and pair.blame(key, "backward", whole=True).own > tolerance.BESIDE_ROUNDING
+    blame = pair.blame(key, "backward", whole=True) if pair.takes(key) else None
+    return blame is not None and blame.guilty and beyond_rounding(blame)
 
 
 def _mark_forms(pair: Pair, key: str) -> None:

@@ -15,7 +15,7 @@ from alignment.frameworks._calls import DETACH
 from alignment.frameworks._passes import Stops
 from alignment.frameworks.base import Operation, Trace
 from alignment.kinds import Kind
-from alignment.localize.blame import NamedArrays, Subject, backward_quantities
+from alignment.localize.blame import Blame, NamedArrays, Subject, backward_quantities
 from alignment.localize.calls import PairedCalls, aligned
 from alignment.localize.hypotheses.call_words import described, operand_words
 from alignment.localize.hypotheses.proposals import Proposal, of_one_line
@@ -173,10 +173,19 @@ def _cotangents(s: Subject) -> list[np.ndarray | None]:
     return list(s.pair.cotangents or ()) if s.path == "" else list(s.call.gradients)
 
 
+def beyond_rounding(blame: Blame) -> bool:
+    """Whether gradients are farther apart than by what the rounding of float32 in the outputs makes of them."""
+    ours, right = (backward_quantities(answer) for answer in (blame.ours, blame.theirs))
+    return not _equal(ours, right, tolerance.BESIDE_ROUNDING * _scale(right))
+
+
 def _bound(s: Subject, wanted: NamedArrays) -> float:
     """How far gradients that agree may be apart: by more where the module's outputs are apart by the rounding of float32."""
-    rtol = tolerance.BESIDE_ROUNDING if s.path in s.pair.rounded else tolerance.CLOSE
-    return rtol * max((norm(array) for array in wanted.values() if array is not None), default=0.0)
+    return (tolerance.BESIDE_ROUNDING if s.path in s.pair.rounded else tolerance.CLOSE) * _scale(wanted)
+
+
+def _scale(gradients: NamedArrays) -> float:
+    return max((norm(array) for array in gradients.values() if array is not None), default=0.0)
 
 
 def _equal(made: NamedArrays, wanted: NamedArrays, bound: float) -> bool:
