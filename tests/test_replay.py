@@ -179,6 +179,39 @@ def test_a_call_on_another_value_is_not_called_missing():
         assert words in first.hint and first.kind == "operand", first.line()
 
 
+class Contexts(torch.nn.Module):
+    """Two layers make a context of one row; the second one's is taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.select, self.enrich, self.mix = (torch.nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x, static):
+        select, enrich = self.select(static), self.enrich(static)
+        x = x * select.unsqueeze(1)
+        return self.mix(x + enrich.unsqueeze(1).expand(-1, x.shape[1], -1))
+
+
+class Contextual(nn.Layer):
+    def __init__(self, taken):
+        super().__init__()
+        self.select, self.enrich, self.mix = (nn.Linear(6, 6) for _ in range(3))
+        self.taken = taken
+
+    def forward(self, x, static):
+        contexts = {"select": self.select(static), "enrich": self.enrich(static)}
+        x = x * contexts["select"].unsqueeze(1)
+        return self.mix(x + contexts[self.taken].unsqueeze(1))
+
+
+def test_a_call_that_takes_another_layer_s_result_lacks_no_step_before_it():
+    """The reference lays out what it takes, and so it is no value of the port's; but what it lays out is."""
+    given = [np.random.default_rng(0).standard_normal(shape) for shape in ((3, 5, 6), (3, 6))]
+    assert found(Contextual("enrich"), Contexts(), *given) is None
+    first = found(Contextual("select"), Contexts(), *given)
+    assert first.kind == "operand" and "select" in first.hint and "expected" in first.hint, first.line()
+
+
 def test_numbers_that_a_pass_computes_are_operands_and_constants_are_none():
     """A mean goes into the next call as a value, a tensor that the source makes of a number as that number."""
 

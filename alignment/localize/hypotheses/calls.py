@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -334,12 +334,14 @@ class _Search:
                 break
             made.append(part)
             fixes |= part.changes
-            if (again := self._again(part, fixes)) is not None:
+            if (again := self._again(part, fixes, _of_suspects)) is not None:
                 return sorted(self._needed([*made, *again]), key=lambda one: one.operation.number)
         rounded = self.s.blame.own < tolerance.FLOAT32_CONSTANT  # beside what is rounded, a call that mends nothing says nothing
         return [one for one in made[:1] if one.certain and not rounded]
 
-    def _again(self, part: Proposal, fixes: dict[int, CallChange]) -> list[Proposal] | None:
+    def _again(
+        self, part: Proposal, fixes: Mapping[int, CallChange], alike: Callable[[PairedCalls, Proposal], list[Proposal]]
+    ) -> list[Proposal] | None:
         """The same mistake in further calls of its line, where these together mend the module: of a loop, of layers of a class."""
         found: list[Proposal] = []
         for _ in range(AGAIN):
@@ -348,9 +350,7 @@ class _Search:
             if self._right(ours):
                 return found
             pair = aligned(ours, self.theirs, self.orders, self.rtol)
-            suspects = [one for one in pair.candidates() if _site(one) == _site(part.operation)]
-            alike = [next((p for p in proposals(pair, one) if p.words == part.words), None) for one in suspects]
-            more = [_in_own_shapes(pair, one) for one in alike if one is not None]
+            more = [_in_own_shapes(pair, one) for one in alike(pair, part)]
             if not more or time.process_time() - self.start > SECONDS:
                 return None
             found += more
@@ -420,10 +420,14 @@ class _Search:
         for proposal in inserted(pair):
             if self.runs >= RUNS or time.process_time() - self.start > SECONDS:
                 break
-            trace = self._traced({**fixes, **proposal.changes})
+            if (trace := self._traced({**fixes, **proposal.changes})) is None:
+                continue
             condition = not all(pair.theirs.values[value].dtype.kind == "f" for step in proposal.theirs for value in step.outputs)
-            if trace is not None and self._right(trace) and (not condition or self._goes_on(trace, proposal)):
+            if self._right(trace) and (not condition or self._goes_on(trace, proposal)):
                 return proposal, None  # where numbers are picked, many a condition picks the same
+            loop = len([one for one in pair.ours.operations if _site(one) == _site(proposal.operation)]) > 1
+            if loop and (again := self._again(proposal, {**fixes, **proposal.changes}, _inserted_again)):
+                return replace(proposal, changes={n: one for some in (proposal, *again) for n, one in some.changes.items()}), None
         for proposal in behind_an_input(pair) if not fixes else ():
             if self.runs < RUNS and (trace := self._traced(proposal.changes)) is not None and self._right(trace):
                 return proposal, None
@@ -489,6 +493,18 @@ class _Search:
 def _site(one: Operation) -> tuple:
     """The place of the source that makes a call."""
     return one.file, one.line, one.function, one.site
+
+
+def _of_suspects(pair: PairedCalls, part: Proposal) -> list[Proposal]:
+    """The hypothesis in the other suspected calls of its place, in the same words."""
+    suspects = [one for one in pair.candidates() if _site(one) == _site(part.operation)]
+    return [found for one in suspects if (found := next((p for p in proposals(pair, one) if p.words == part.words), None))]
+
+
+def _inserted_again(pair: PairedCalls, part: Proposal) -> list[Proposal]:
+    """What is missing behind a call, behind the first further call of its place."""
+    alike = (one for one in inserted(pair) if one.words == part.words and _site(one.operation) == _site(part.operation))
+    return list(itertools.islice((one for one in alike if one.operation.number > part.operation.number), 1))
 
 
 def _place_of(proposal: Proposal) -> tuple:

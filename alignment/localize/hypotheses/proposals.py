@@ -48,6 +48,7 @@ THROUGH = 3  # calls between a part of what was split and the call that takes it
 ALONG = frozenset({"softmax", "log_softmax", "cumsum", "normalize"})  # of the values along an axis each depends on the others
 MOST_PARTS = 4  # of which every order is tried
 GIVEN = -1  # and less: keys of changes that are made to what the module is given, by its place
+SPREAD = LAYOUT | {"expand"}  # calls that keep the numbers, some of them several times
 SEGMENT = 5  # calls of each side between values that both have
 
 
@@ -342,18 +343,23 @@ def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         wrong = _unlike(pair, one, other)
         if wrong is None or len(wrong) != 1:
             continue
-        (mine, theirs), right = wrong[0], _arrays(pair, other)
+        mine, theirs = wrong[0]
         before = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is None or m.number < one.number]
         later = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is not None and m.number > one.number]
         if before or later:
-            taken = told_apart(pair, mine, (before or later)[0])
-            words = takes(title(one), *taken)
-            words += "" if before else ", which the port computes only after it"
-            kind = Kind.OPERAND if before else Kind.CALL_ORDER
-            place = None if not before else _handed_over(one, [pair.own_maker(value) for value in (mine, before[0])])
-            if place is not None:
-                words += f", in {one.function} (line {one.line})"
-            yield Proposal(kind, words, one, {one.number: right}, right, theirs=[other], place=place, taken=taken)
+            yield _takes_another(pair, one, mine, (before or later)[0], other, early=not before)
+
+
+def _takes_another(pair: PairedCalls, one: Operation, mine: int, expected: int, other: Operation, early: bool = False) -> Proposal:
+    """A call of the port's that takes one of its values in place of another one, which it has made; or makes only later."""
+    taken, right, place = told_apart(pair, mine, expected), _arrays(pair, other), None
+    words = takes(title(one), *taken)
+    if early:
+        words += ", which the port computes only after it"
+    elif (place := _handed_over(one, [pair.own_maker(value) for value in (mine, expected)])) is not None:
+        words += f", in {one.function} (line {one.line})"
+    kind = Kind.CALL_ORDER if early else Kind.OPERAND
+    return Proposal(kind, words, one, {one.number: right}, right, theirs=[other], place=place, taken=taken)
 
 
 def exchanged(made: Sequence[Proposal]) -> list[Proposal]:
@@ -403,6 +409,9 @@ def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         right = _arrays(pair, other)
         if len(wrong) == len(lacking) == 1:
             yield from _operand_before(pair, one, wrong[0][0], lacking[0], right)
+        if len(wrong) == 1 and (another := _made_of_another(pair, one, wrong[0][0], lacking, other)) is not None:
+            yield another
+            continue
         maker = pair.own_maker(wrong[0][0])
         words = f"{steps_lacking(pair, lacking)} missing before {title(one)}"
         if maker is not None and maker.file == one.file and maker.line < one.line:
@@ -415,6 +424,19 @@ def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         if maker is not None and len(wrong) == 1:  # where more than this call goes on with it
             changes: dict[int, CallChange] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
             yield Proposal(Kind.CALL_MISSING, words, one, changes, since=maker.line, theirs=lacking)
+
+
+def _made_of_another(
+    pair: PairedCalls, one: Operation, mine: int, lacking: Sequence[Operation], other: Operation
+) -> Proposal | None:
+    """Nothing is missing behind what a call takes: the reference makes what it takes from another value, that the port has, too."""
+    begun = [v for v in _begun(lacking) if not constant(pair, v)]
+    sources = [v for v in pair.held.get(begun[0], []) if (m := pair.own_maker(v)) is None or m.number < one.number] if begun else []
+    if len(begun) > 1 or not sources or pair.agree(mine, begun[0]) or any(step.name not in SPREAD for step in lacking):
+        return None
+    while (maker := pair.own_maker(mine)) is not None and maker.name in SPREAD:
+        mine = maker.inputs[0]
+    return None if mine in sources else _takes_another(pair, one, mine, sources[0], other)
 
 
 def _operand_before(pair: PairedCalls, one: Operation, value: int, step: Operation, right: list[np.ndarray]) -> Iterator[Proposal]:
