@@ -260,7 +260,8 @@ class _Search:
         if self.theirs.error or self._before is None:
             return None
         pair = aligned(self._before, self.theirs, self.orders, self.rtol)
-        for one in (one for one in pair.ours.operations if pair.known(one) and one.name.removeprefix("call ") in self.among):
+        inside = [one for one in pair.ours.operations if one.name.removeprefix("call ") in self.among and one.outputs]
+        for one in (one for one in inside if pair.known(one) and pair.flat[one.outputs[0]]):
             others = [value for value in one.outputs[1:] if not pair.flat[value] and pair.ours.values[value].size]
             users = [user for user in pair.ours.operations if set(others) & set(user.inputs)]
             if users and not any(user.outputs and not pair.diverges(user) for user in users):

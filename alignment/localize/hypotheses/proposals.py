@@ -293,8 +293,13 @@ def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             theirs = [next(v for v in one.inputs if _agree(pair, one, v, value)) for value in other.inputs]
             words = takes(title(one), f"{listed(pair, one.inputs)} in this order", listed(pair, theirs))
             if len({operand_words(pair, value) for value in theirs}) < len(theirs):  # all from one line
-                order = ", then ".join(f"number {one.inputs.index(value) + 1}" for value in theirs)
-                words = takes(title(one), f"its {len(theirs)} tensors in another order", f"first {order}")
+                apart = [both for both in zip(one.inputs, theirs, strict=True) if both[0] != both[1]]
+                said = [operand_words(pair, _laid_out(pair, value)) for value in apart[0]]
+                if len(apart) == 2 and said[0] != said[1]:
+                    words = takes(title(one), f"{said[0]}, {said[1]} in this order", f"{said[1]}, {said[0]}")
+                else:
+                    order = ", then ".join(f"number {one.inputs.index(value) + 1}" for value in theirs)
+                    words = takes(title(one), f"its {len(theirs)} tensors in another order", f"first {order}")
             yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
 
 
@@ -434,9 +439,15 @@ def _made_of_another(
     sources = [v for v in pair.held.get(begun[0], []) if (m := pair.own_maker(v)) is None or m.number < one.number] if begun else []
     if len(begun) > 1 or not sources or pair.agree(mine, begun[0]) or any(step.name not in SPREAD for step in lacking):
         return None
-    while (maker := pair.own_maker(mine)) is not None and maker.name in SPREAD:
-        mine = maker.inputs[0]
+    mine = _laid_out(pair, mine)
     return None if mine in sources else _takes_another(pair, one, mine, sources[0], other)
+
+
+def _laid_out(pair: PairedCalls, value: int) -> int:
+    """The value of the port's that some calls lay out in another shape, as a value."""
+    while (maker := pair.own_maker(value)) is not None and maker.name in SPREAD and maker.inputs:
+        value = maker.inputs[0]
+    return value
 
 
 def _operand_before(pair: PairedCalls, one: Operation, value: int, step: Operation, right: list[np.ndarray]) -> Iterator[Proposal]:
