@@ -347,3 +347,33 @@ def test_a_step_that_changes_an_input_for_all_that_follows_is_named(wrong, tmp_p
     assert status == wrong and len(found) == wrong, out
     if wrong:
         assert "where (input 2) are missing before astype" in found[0]["hint"] and found[0]["source"] == "ours.py:12-14", out
+
+
+STATES = """
+import {0}
+from {0} import nn
+
+
+class Net(nn.{1}):
+    def __init__(self):
+        super().__init__()
+        self.start_h, self.start_c = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.first, self.second = {2}, {2}
+
+    def forward(self, x):
+        h, c = self.start_h(x[:, 0]), self.start_c(x[:, 0])
+        a, state = self.first(x[:, :3], (h.unsqueeze(0), c.unsqueeze(0)))
+        b, _ = self.second(x[:, 3:], state)
+        return {0}.{3}([a, b], 1)
+"""
+
+
+def test_two_states_of_a_layer_that_are_exchanged_are_named(audited):
+    theirs = STATES.format("torch", "Module", "nn.LSTM(6, 6, batch_first=True)", "cat")
+    ours = STATES.format("paddle", "Layer", "nn.LSTM(6, 6)", "concat")
+    found, out = audited(ours, theirs)
+    assert not found, out
+    wrong = ours.replace("(h.unsqueeze(0), c.unsqueeze(0))", "(c.unsqueeze(0), h.unsqueeze(0))")
+    found, out = audited(wrong, theirs)
+    words = "first takes start_c in line 13, start_h in line 13 in this order, expected start_h in line 13, start_c in line 13"
+    assert len(found) == 1 and words in found[0]["hint"] and found[0]["source"] == "ours.py:14", out

@@ -95,6 +95,25 @@ def varied(array: np.ndarray) -> bool:
     return array.dtype.kind == "f" and array.size > 1 and bool((array != array.flat[0]).any())
 
 
+class _Sorted:
+    """Arrays with their numbers in ascending order."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = arrays
+        self._kinds: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for number, array in enumerate(arrays):
+            self._kinds[array.size, array.dtype.kind].append(number)
+
+    @functools.cache  # noqa: B019  they live as long as the pair of traces
+    def __getitem__(self, number: int) -> np.ndarray:
+        return np.sort(self.arrays[number], axis=None)
+
+    def has(self, others: _Sorted, number: int, rtol: float) -> bool:
+        """Whether the numbers of one of some other arrays are those of one of these."""
+        array = others.arrays[number]
+        return any(equal(others[number], self[n], rtol) for n in self._kinds.get((array.size, array.dtype.kind), []))
+
+
 @dataclass
 class PairedCalls:
     """The calls of one module of the port and of the reference, over the same input.
@@ -147,9 +166,15 @@ class PairedCalls:
 
     def in_any_order(self, value: int) -> bool:
         """Whether the reference has the numbers of a value of the port's, in whatever order."""
-        array = self.ours.values[value]
-        alike = [other for other in self.theirs.values if other.size == array.size and other.dtype.kind == array.dtype.kind]
-        return any(equal(np.sort(array, axis=None), np.sort(other, axis=None), self.rtol) for other in alike)
+        return self._sorted[1].has(self._sorted[0], value, self.rtol)
+
+    def had_in_any_order(self, value: int) -> bool:
+        """Whether the port has the numbers of a value of the reference's, in whatever order."""
+        return self._sorted[0].has(self._sorted[1], value, self.rtol)
+
+    @functools.cached_property
+    def _sorted(self) -> tuple[_Sorted, _Sorted]:
+        return _Sorted(self.ours.values), _Sorted(self.theirs.values)
 
     @functools.cached_property
     def carried(self) -> frozenset[int]:

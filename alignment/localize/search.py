@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,10 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import distance, norm, relative, without_masked
 from alignment.finding import Argument, Finding, LayerRow, Localization
-from alignment.frameworks._calls import Operation
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.kinds import Kind
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
-from alignment.localize.calls import aligned
+from alignment.localize.calls import PairedCalls, aligned
 from alignment.localize.form import goes_on_outside, of_another_form
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
@@ -483,26 +482,31 @@ def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
     if other.kind == "missing" and other.path in pair.calls and pair.reference.drawn(other.path, pair.calls[other.path]):
         return not pair.port.drawn(path, call)  # the port draws, too: its function is there
     having, without = (pair.reference, pair.port) if other.kind == "missing" else (pair.port, pair.reference)
-    among = set(pair.port.modules) & set(pair.reference.modules)
+    children = pair.reference.framework.children
+    among = {name for name, module in pair.reference.modules.items() if name in pair.port.modules and not children(module)}
     with strangers("port") as raised:  # the arrays are too many to be kept, or it raises
         there, here = having.traced(path, call, among | {other.path}), without.traced(path, call, among)
     if raised.error is not None:
         return False
     if there is None or here is None:
         return False
-    held = aligned(here, there).held
+    pair = aligned(here, there, rtol=tolerance.FLOAT32_CONSTANT)
+    held = pair.held
     made = [one for one in there.operations if one.name == f"call {other.path}" and one.outputs]
     apart = [one for one in made if all(value in held for value in one.inputs) and not all(value in held for value in one.outputs)]
-    return any(not _made_up_for(there.operations, one.outputs, held) for one in apart)
+    return any(not _made_up_for(pair, one.outputs) for one in apart)
 
 
-def _made_up_for(operations: Sequence[Operation], values: Iterable[Any], held: Container[Any]) -> bool:
-    """Whether something computed from values that the other side lacks occurs there: it takes steps in another order."""
+def _made_up_for(pair: PairedCalls, values: Iterable[Any]) -> bool:
+    """Whether something computed from values of the reference's that the port lacks occurs there, in whatever layout.
+
+    The port takes steps in another order, or in a function of its own.
+    """
     lacking, steps = set(values), 0
-    for one in operations:
+    for one in pair.theirs.operations:
         if steps < MOST_STEPS and lacking.intersection(one.inputs):
             steps += 1
-            if one.outputs and all(value in held for value in one.outputs):
+            if one.outputs and all(value in pair.held or pair.had_in_any_order(value) for value in one.outputs):
                 return True
             lacking.update(one.outputs)
     return False

@@ -48,6 +48,9 @@ SECONDS = 30.0  # of the processor, for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
 AGAIN = 24  # calls of these places
+STEPS = 6  # calls in which another form is made up for
+SEVERAL = 3  # different numbers
+PARTS = frozenset({"getitem", "split", "unbind"})  # calls that take a part, in the order in which it stands
 DROPOUT = "dropout"  # the function's name, and a layer's kind
 VAGUER = (Kind.CALL_MISSING, Kind.CALL_EXTRA, Kind.OTHER_FUNCTION)
 
@@ -217,30 +220,46 @@ class _Search:
             if one.name in LAYOUT and not pair.known(one):
                 continue  # a weight of the port's own, of two layers in one
             following = [user for user, _ in roles.below(one.outputs, frozenset(other.name for other in ours.operations))]
-            moved = bool(one.outputs) and ours.values[one.outputs[0]].dtype.kind == "f" and pair.in_any_order(one.outputs[0])
+            reorders = bool(one.outputs) and one.name not in PARTS and ours.values[one.outputs[0]].dtype.kind == "f"
+            moved = reorders and pair.in_any_order(one.outputs[0])
             again = pair.other_numbers(one) and any(user.outputs and not pair.diverges(user) for user in following)
             if again or (not moved and any(self._recurs(pair, user) for user in following)):
                 continue
             if (
                 one.outputs
                 and ours.values[one.outputs[0]].dtype.kind != "f"
-                and (other := self._first_number(pair, roles)) not in (None, one)
+                and (other := self._first_apart(pair, roles)) not in (None, one)
             ):
                 one = one if other in following else other  # positions or a mask, and another call is wrong before they are used
+            earlier = self._first_apart(pair, roles)
+            one = earlier if earlier is not None and one is not None and earlier.number < one.number else one
             if one is not None:
                 return self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
-        return None
+        one = self._first_apart(pair, roles)
+        return None if one is None else self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
 
-    def _first_number(self, pair: PairedCalls, roles: Roles) -> Operation | None:
-        """The first call whose numbers, and all made of them, the reference has nowhere in any order, and has what it is given."""
-        floating = lambda value: varied(pair.ours.values[value])  # noqa: E731
-        had = lambda values: all(pair.flat[value] or pair.in_any_order(value) for value in filter(floating, values))  # noqa: E731
+    def _first_apart(self, pair: PairedCalls, roles: Roles) -> Operation | None:
+        """The first call that is given what the reference has, and from whose result a wrong output is made of wrong values alone.
+
+        A value that the reference has in another order of its numbers, too, is right: the layouts of the two sides differ. So is
+        one from which a few calls make such a value: the forms differ.
+        """
+        values, had = pair.ours.values, dict[int, bool]()
+
+        def right(value: int) -> bool:
+            if value not in had:
+                had[value] = bool(pair.flat[value]) or (_varied(values[value]) and pair.in_any_order(value))
+            return had[value]
+
+        wrong = {value for value in pair.ours.results if not right(value)}
+        for one in reversed(pair.ours.operations):
+            if wrong.intersection(one.outputs):
+                wrong.update(value for value in one.inputs if not right(value))
         made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
-        every = frozenset(one.name for one in pair.ours.operations)
-        for one in (one for one in pair.ours.operations if one.file and any(map(floating, one.outputs)) and not had(one.outputs)):
+        for one in (one for one in pair.ours.operations if one.file and wrong.intersection(main(one))):
             given = [value for value in one.inputs if value in made]
-            begun = any(map(floating, given)) and had(given)
-            if begun and not any(self._recurs(pair, user) for user, _ in roles.below(one.outputs, every)):
+            told = values[one.outputs[0]].dtype.kind != "f" or _varied(values[one.outputs[0]])
+            if given and told and all(map(right, given)) and not made_up_for(roles, one.outputs, right):
                 return one
         return None
 
@@ -491,6 +510,16 @@ class _Search:
         return True
 
 
+def made_up_for(roles: Roles, values: Sequence[int], right: Callable[[int], bool]) -> bool:
+    """Whether a few calls behind some values give one that is right again."""
+    for _ in range(STEPS):
+        users = {user.number: user for value in values for user in roles.users[value] if user.outputs}.values()
+        if any(all(map(right, main(user))) for user in users):
+            return True
+        values = [value for user in users for value in user.outputs]
+    return False
+
+
 def _site(one: Operation) -> tuple:
     """The place of the source that makes a call."""
     return one.file, one.line, one.function, one.site
@@ -511,6 +540,11 @@ def _inserted_again(pair: PairedCalls, part: Proposal) -> list[Proposal]:
 def _place_of(proposal: Proposal) -> tuple:
     """What calls have in common that one place of the source makes."""
     return _site(proposal.operation)
+
+
+def _varied(array: np.ndarray) -> bool:
+    """Whether an array holds numbers that tell it from others, in whatever order: not two alone, as those of one-hot rows."""
+    return array.dtype.kind == "f" and array.size > 1 and len(np.unique(array)) >= min(array.size, SEVERAL)
 
 
 def _where_set(made: Proposal, one: Operation, other: Operation) -> Proposal:

@@ -497,6 +497,8 @@ def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     for later in pair.ours.operations:
         if later.number <= one.number or function_of(later) == function_of(one) or not set(one.outputs) & set(later.inputs):
             continue
+        if any(v not in one.outputs and not pair.flat[v] and pair.own_maker(v) is not None for v in later.inputs):
+            continue  # what it takes besides is wrong itself
         if part and later.name not in ALONG:
             continue
         for other in _waiting(pair):
