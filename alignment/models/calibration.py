@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alignment import tolerance
-from alignment.frameworks.base import Framework, Handle, Module, in_precision
+from alignment.frameworks.base import Framework, Handle, Module, in_precision, leaves
 from alignment.project import ModelSpec, Project
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.image import decode_image
@@ -30,6 +30,8 @@ FEW_SAMPLES = 8  # of large pictures: each has many values a channel
 AMPLIFIED = (4, 16, 64, 256)  # matrices where the outputs hardly depend on the input
 LEAST_BETWEEN = 2 * tolerance.GIVEN_LOGITS_STD_BETWEEN  # spread of outputs of standard deviation 1 between samples
 ALIKE_BIAS = 3.5  # with the bias's deviation of 0.2, logits of pictures that are much alike are not small either
+CHECKED = 4  # samples for which a module must give different outputs
+
 LARGE = 3 * 128 * 128  # numbers of one sample
 
 
@@ -91,17 +93,60 @@ def randomised_state(
     state = _random_parameters(framework, network, rng, kept)
     network = framework.in_float64(framework.place(network))
     given = inputs()
-    found: State = {}
+    found: list[tuple[bool, set[str], State]] = []
     for factor in (1, *AMPLIFIED):
         trial = _amplified(state, factor)
         if factor != 1:
             framework.load(network, trial)
         last = _Final(spec.last_layer or "")
         trial |= _running_statistics(framework, network, given, last)
-        found = found or trial | last.scaled(framework, trial)
-        if last.tells:
-            return _as_held(framework, network, trial | last.scaled(framework, trial))
-    return _as_held(framework, network, found)
+        trial |= last.scaled(framework, trial)
+        framework.load(network, trial)
+        found.append((not last.tells, indifferent(framework, network, given), trial))
+        states = [one[:2] for one in found]
+        if states[-1] == (False, set()) or (states[-1][1] and len(states) > 2 and states[-1] == states[-2] == states[-3]):
+            break  # or larger matrices do not help
+    return _as_held(framework, network, min(found, key=lambda one: (one[0], len(one[1])))[2])
+
+
+def indifferent(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...]) -> set[str]:
+    """Paths of the modules that give the same for every sample though they are given something else: what is before them is unseen.
+
+    A bounded activation that is at its bound everywhere does so, and a look-up that always picks one row.
+
+    Args:
+        framework: of the model.
+        network: in evaluation mode.
+        inputs: of the model, the samples along their first axis; a few are enough.
+    """
+    sizes = {len(array) for array in inputs if array.ndim}
+    few = tuple(array[:CHECKED] if array.ndim and len(sizes) == 1 else array for array in inputs)
+    same: dict[str, bool] = {}
+
+    def keeper(path: str) -> Callable:
+        def keep(_module: Module, args: tuple, kwargs: dict, output: Any) -> None:
+            given, made = (
+                [framework.array(one) for one in leaves(tree, framework.tensor_type)] for tree in ((args, kwargs), output)
+            )
+            made = [one for one in made[:1] if one.dtype.kind == "f" and one.ndim > 1 and len(one) > 1]
+            if made and any(one.ndim and len(one) == len(made[0]) and _between(one) for one in given):
+                same[path] = same.get(path, True) and not _between(made[0])
+
+        return keep
+
+    handles = [framework.hook(module, after=keeper(path)) for path, module in framework.modules(network).items() if path]
+    try:
+        framework.call(network, few)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {path for path, one in same.items() if one}
+
+
+def _between(array: np.ndarray) -> bool:
+    """Whether an array has other numbers for some sample than for the first one."""
+    apart = np.abs(array - array[:1]) if array.dtype.kind != "b" else array != array[:1]
+    return bool(apart.max(initial=0) > tolerance.SAME * np.abs(array).max(initial=0))
 
 
 def _amplified(state: State, factor: float) -> State:
@@ -171,11 +216,13 @@ def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.n
         return like
     if _is_gain(name, like):
         return (like * rng.uniform(0.5, 1.5, shape)).astype(np.float32)
+    last, ones = name.rpartition(".")[2], like.size > 0 and bool((like == 1).all())
+    if ones and last not in ("weight", "bias") and max(shape, default=1) == like.size:
+        return rng.uniform(0.5, 1.5, shape).astype(np.float32)  # one for each channel, whatever axes of 1 stand beside it
     if len(shape) > 2:  # convolution: He normal over fan_out
         return rng.normal(0, (2 / (shape[0] * np.prod(shape[2:]))) ** 0.5, shape).astype(np.float32)
     if len(shape) == 2:
         return rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32)
-    last, ones = name.rpartition(".")[2], like.size > 0 and bool((like == 1).all())
     if last == "weight" or (ones and last != "bias"):  # normalisation; a gain by any name: around 0 it would take the input away
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     own = float(like.flat[0]) if like.size and (like == like.flat[0]).all() else 0.0

@@ -27,6 +27,7 @@ from alignment.models.tracing import Network, held_otherwise
 from alignment.models.weights import renamed
 from alignment.project import ModelSpec
 
+SHOWN = 3  # names of modules in a line
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
 NamedOutputs = dict[str, np.ndarray]
 
@@ -86,7 +87,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     context.progress.expect(len(wanted))
     for case in wanted:
         context.progress.done()
-        if case.training and result.not_run:
+        if case.training and context.unshared_randomness:
             continue
         runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
         moved = functools.partial(farthest, _changed(context, case, blocks), runs["reference64"])
@@ -187,6 +188,9 @@ def judge_case(
     _record(context, result, case, {name: lanes[name] for name in names})
     if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.material.has_pictures):
         _spread(context, result, runs["reference32"]["logits"])
+        if flat := [name for name in names if name in blocks and _one_number(runs["reference64"].get(name))]:
+            words = f"what goes into {', '.join(flat[:SHOWN])}, which gives one number everywhere with these weights and inputs"
+            result.not_run = "; ".join(filter(None, [result.not_run, f"{words} (give --weights of a trained model)"]))
 
 
 def _record(context: Context, result: StepResult, case: PassCase, values: Mapping[str, Lanes]) -> None:
@@ -216,6 +220,11 @@ def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
     spread, apart = (float(np.ma.filled(found, np.nan)) for found in (finite.std(), finite.std(axis=0).mean()))
     result.require("logits_std", float(f"{spread:.4g}"), low <= spread <= high, f"{low:g} to {high:g}")
     result.require("logits_std_between_pictures", float(f"{apart:.4g}"), apart > between, f"above {between:g}")
+
+
+def _one_number(array: np.ndarray | None) -> bool:
+    """Whether an output is one number everywhere, as of a bounded activation at its bound: it is so whatever is before it."""
+    return array is not None and array.dtype.kind == "f" and array.size > 1 and bool((array == array.flat[0]).all())
 
 
 def _in_one_shape(lanes: Lanes) -> Lanes:
