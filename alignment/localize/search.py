@@ -490,11 +490,11 @@ def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
         return False
     if there is None or here is None:
         return False
-    pair = aligned(here, there, rtol=tolerance.FLOAT32_CONSTANT)
-    held = pair.held
+    both = aligned(here, there, rtol=tolerance.FLOAT32_CONSTANT)
+    held = both.held
     made = [one for one in there.operations if one.name == f"call {other.path}" and one.outputs]
     apart = [one for one in made if all(value in held for value in one.inputs) and not all(value in held for value in one.outputs)]
-    return any(not _made_up_for(pair, one.outputs) for one in apart)
+    return any(not _made_up_for(both, one.outputs) for one in apart)
 
 
 def _made_up_for(pair: PairedCalls, values: Iterable[Any]) -> bool:

@@ -235,8 +235,8 @@ class _Search:
             one = earlier if earlier is not None and one is not None and earlier.number < one.number else one
             if one is not None:
                 return self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
-        one = self._first_apart(pair, roles)
-        return None if one is None else self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
+        first = self._first_apart(pair, roles)
+        return None if first is None else self._told(Proposal(Kind.UNKNOWN, in_full(first), first, {}))
 
     def _first_apart(self, pair: PairedCalls, roles: Roles) -> Operation | None:
         """The first call that is given what the reference has, and from whose result a wrong output is made of wrong values alone.
