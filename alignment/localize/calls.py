@@ -16,6 +16,7 @@ from alignment.models.links import plain
 
 MASKED = -3.0  # stands for -inf
 TAKING = frozenset({"getitem", "split", "unbind", "gather", "index_select"})  # parts of what they get
+SEVERAL = 3  # different numbers that tell an array from others
 LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 
 
@@ -91,8 +92,8 @@ def _place(one: Operation) -> tuple:
 
 
 def varied(array: np.ndarray) -> bool:
-    """Whether an array holds numbers that differ."""
-    return array.dtype.kind == "f" and array.size > 1 and bool((array != array.flat[0]).any())
+    """Whether an array holds numbers that tell it from others, in whatever order: not two alone, as those of one-hot rows."""
+    return array.dtype.kind == "f" and array.size > 1 and len(np.unique(array)) >= min(array.size, SEVERAL)
 
 
 class _Sorted:

@@ -49,7 +49,6 @@ RUNS = 120
 MISTAKES = 4  # in one module
 AGAIN = 24  # calls of these places
 STEPS = 6  # calls in which another form is made up for
-SEVERAL = 3  # different numbers
 PARTS = frozenset({"getitem", "split", "unbind"})  # calls that take a part, in the order in which it stands
 DROPOUT = "dropout"  # the function's name, and a layer's kind
 VAGUER = (Kind.CALL_MISSING, Kind.CALL_EXTRA, Kind.OTHER_FUNCTION)
@@ -248,7 +247,7 @@ class _Search:
 
         def right(value: int) -> bool:
             if value not in had:
-                had[value] = bool(pair.flat[value]) or (_varied(values[value]) and pair.in_any_order(value))
+                had[value] = bool(pair.flat[value]) or (varied(values[value]) and pair.in_any_order(value))
             return had[value]
 
         wrong = {value for value in pair.ours.results if not right(value)}
@@ -258,7 +257,7 @@ class _Search:
         made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
         for one in (one for one in pair.ours.operations if one.file and wrong.intersection(main(one))):
             given = [value for value in one.inputs if value in made]
-            told = values[one.outputs[0]].dtype.kind != "f" or _varied(values[one.outputs[0]])
+            told = values[one.outputs[0]].dtype.kind != "f" or varied(values[one.outputs[0]])
             if given and told and all(map(right, given)) and not made_up_for(roles, one.outputs, right):
                 return one
         return None
@@ -540,11 +539,6 @@ def _inserted_again(pair: PairedCalls, part: Proposal) -> list[Proposal]:
 def _place_of(proposal: Proposal) -> tuple:
     """What calls have in common that one place of the source makes."""
     return _site(proposal.operation)
-
-
-def _varied(array: np.ndarray) -> bool:
-    """Whether an array holds numbers that tell it from others, in whatever order: not two alone, as those of one-hot rows."""
-    return array.dtype.kind == "f" and array.size > 1 and len(np.unique(array)) >= min(array.size, SEVERAL)
 
 
 def _where_set(made: Proposal, one: Operation, other: Operation) -> Proposal:
