@@ -30,7 +30,6 @@ FEW_SAMPLES = 8  # of large pictures: each has many values a channel
 AMPLIFIED = (4, 16, 64, 256)  # matrices where the outputs hardly depend on the input
 LEAST_BETWEEN = 2 * tolerance.GIVEN_LOGITS_STD_BETWEEN  # spread of outputs of standard deviation 1 between samples
 ALIKE_BIAS = 3.5  # with the bias's deviation of 0.2, logits of pictures that are much alike are not small either
-CHECKED = 4  # samples for which a module must give different outputs
 
 LARGE = 3 * 128 * 128  # numbers of one sample
 
@@ -117,10 +116,8 @@ def indifferent(framework: Framework, network: Module, inputs: tuple[np.ndarray,
     Args:
         framework: of the model.
         network: in evaluation mode.
-        inputs: of the model, the samples along their first axis; a few are enough.
+        inputs: of the model, the samples along their first axis.
     """
-    sizes = {len(array) for array in inputs if array.ndim}
-    few = tuple(array[:CHECKED] if array.ndim and len(sizes) == 1 else array for array in inputs)
     same: dict[str, bool] = {}
 
     def keeper(path: str) -> Callable:
@@ -136,7 +133,7 @@ def indifferent(framework: Framework, network: Module, inputs: tuple[np.ndarray,
 
     handles = [framework.hook(module, after=keeper(path)) for path, module in framework.modules(network).items() if path]
     try:
-        framework.call(network, few)
+        framework.call(network, inputs)
     finally:
         for handle in handles:
             handle.remove()
