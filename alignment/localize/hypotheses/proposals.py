@@ -499,6 +499,8 @@ def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             continue
         if any(v not in one.outputs and not pair.flat[v] and pair.own_maker(v) is not None for v in later.inputs):
             continue  # what it takes besides is wrong itself
+        if one.name in LAYOUT and later.name in SYMBOLS:
+            continue  # either order gives the same numbers
         if part and later.name not in ALONG:
             continue
         for other in _waiting(pair):
