@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from alignment import audit
+from alignment.localize.blame import Blame
+from alignment.localize.hypotheses.stopped import beyond_rounding
+from alignment.models.tracing import Answer
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 THEIRS = """
@@ -54,3 +57,12 @@ def test_what_is_detached_is_found_beside_a_rounded_table(source, tmp_path):
     assert result.passed == (source is OURS), result.mistakes
     assert [kind for kind, _ in found] == ([] if source is OURS else ["detached"]), found
     assert all(place.endswith(f"ours.py:{line}") for _, place in found), found
+
+
+@pytest.mark.parametrize(("judged", "beyond"), {"gradient of its input": False, "gradient of its input 2": True}.items())
+def test_gradients_that_were_judged_right_are_none_that_differ(judged, beyond):
+    """One that jumps with a change of one ulp may differ by much and is right: a box that a threshold keeps or drops."""
+    right = [np.full(4, 1.0), np.full(4, 0.5)]
+    made = [right[0] * (1 + 1e-9), right[1] * 1.1]
+    blame = Blame(True, every=[judged], ours=Answer(input_gradients=made), theirs=Answer(input_gradients=right))
+    assert beyond_rounding(blame) is beyond

@@ -174,9 +174,10 @@ def _cotangents(s: Subject) -> list[np.ndarray | None]:
 
 
 def beyond_rounding(blame: Blame) -> bool:
-    """Whether gradients are farther apart than by what the rounding of float32 in the outputs makes of them."""
+    """Whether gradients that differ do so by more than what the rounding of float32 in the outputs makes of them."""
     ours, right = (backward_quantities(answer) for answer in (blame.ours, blame.theirs))
-    return not _equal(ours, right, tolerance.BESIDE_ROUNDING * _scale(right))
+    made, wanted = ({name: one.get(name) for name in blame.every} for one in (ours, right))
+    return not _equal(made, wanted, tolerance.BESIDE_ROUNDING * _scale(right))
 
 
 def _bound(s: Subject, wanted: NamedArrays) -> float:
