@@ -23,6 +23,7 @@ VERBS = {
         "use", "need", "get", "hold", "respond", "sum", "become", "follow", "call", "say", "survive",
     )},
 }  # fmt: skip
+IRREGULAR = {one: several for several, one in PLURALS.items()}
 NOUNS, MORE = "|".join(PLURALS), "more |further |other |random |constant "
 VERB = rf"(?P<adverb> never| no longer| also)? (?P<verb>{'|'.join(VERBS)})\b"
 ONE = re.compile(rf"(?<![\w.,:/-])(?P<of>(?:1 )?of )?1 (?P<more>{MORE})?(?P<noun>{NOUNS})\b(?:{VERB})?")
@@ -34,7 +35,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def _plural(noun: str) -> str:
-    return f"{noun}es" if noun.endswith(("ch", "ss")) else f"{noun}s"
+    before, space, last = noun.rpartition(" ")
+    regular = f"{last}es" if last.endswith(("ch", "sh", "ss", "x")) else f"{last}s"
+    return f"{before}{space}{IRREGULAR.get(last, regular)}"
 
 
 def numbered(noun: str, which: Sequence[object]) -> str:

@@ -77,3 +77,10 @@ def test_what_the_doctor_and_the_engine_say_agrees():
     one = Finding("structure", "conv", hint="1 groups, expected 2", measured="1 values")
     assert (one.hint, one.measured) == ("1 group, expected 2", "1 value")
     assert counted(1, "mistake") == "1 mistake" and counted(0, "mistake") == "0 mistakes"
+
+
+def test_nouns_have_their_own_plural():
+    nouns = ("epoch", "batch", "entry", "axis", "class", "missing key", "training picture", "box")
+    words = [counted(2, noun).removeprefix("2 ") for noun in nouns]
+    assert words == ["epochs", "batches", "entries", "axes", "classes", "missing keys", "training pictures", "boxes"]
+    assert [counted(1, noun) for noun in nouns] == [f"1 {noun}" for noun in nouns]

@@ -267,7 +267,7 @@ EXPECTED: dict[str, Run] = {
         (r"^mobilenetv3_paddle\.loss +\d", r"results: result/mutants.html"),
         weekly="tests/test_mutants.py makes mutants of a small project",
     ),
-    r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
+    r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as steps 1, 5 \(in part\) can tell",)),
     r"mnv3 audit --port docs/examples/own_project.* --accept initialisation": Run(
         (
             r"step 5 backward \.\.\. passed",
@@ -315,14 +315,14 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python tools/train\.py .* --data-path /data/mine .*--reset-classifier": Run((r"\[Epoch 0, iter: ",), instead=(IMAGENET,)),
     r"python -m paddle\.distributed\.launch --gpus 0,1,2,3 tools/train\.py .*": Run(
-        (r"2 rank\(s\) on ",), instead=(IMAGENET, (r"--gpus 0,1,2,3", "--nproc_per_node 2")), weekly=LAUNCHED
+        (r"2 ranks on ",), instead=(IMAGENET, (r"--gpus 0,1,2,3", "--nproc_per_node 2")), weekly=LAUNCHED
     ),
     r"torchrun --nproc-per-node 4 tools/train\.py --framework ref .*": Run(
-        (r"4 rank\(s\) on ",), instead=(IMAGENET,), weekly=LAUNCHED
+        (r"4 ranks on ",), instead=(IMAGENET,), weekly=LAUNCHED
     ),
-    r"NPROC=4 scripts/train\.sh .*": Run((r"2 rank\(s\) on ",), instead=(IMAGENET, (r"NPROC=4", "NPROC=2")), weekly=LAUNCHED),
+    r"NPROC=4 scripts/train\.sh .*": Run((r"2 ranks on ",), instead=(IMAGENET, (r"NPROC=4", "NPROC=2")), weekly=LAUNCHED),
     r"MASTER=10\.0\.0\.1:8090 NNODES=2 NODE_RANK=0 NPROC=8 scripts/train_dist\.sh .*": Run(
-        (r"2 rank\(s\) on ",),
+        (r"2 ranks on ",),
         instead=(
             IMAGENET,
             (
@@ -336,7 +336,7 @@ EXPECTED: dict[str, Run] = {
         instead=((r"8090", MASTER_PORT), (r" &$", f" {SMALL_RUN}")), background=True, weekly=LAUNCHED
     ),
     r"python -m paddle\.distributed\.launch --master 127\.0\.0\.1:8090 --nnodes 2 --rank 1 .*[^&]": Run(
-        (r"2 rank\(s\) on ",),
+        (r"2 ranks on ",),
         instead=((r"8090", MASTER_PORT), (r"$", f" {SMALL_RUN} && cat output/two/train.log")),
         weekly=LAUNCHED,
     ),

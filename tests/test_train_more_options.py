@@ -107,7 +107,7 @@ def test_class_weights_are_read_in_every_form(tmp_path):
     named.write_text("".join(f"{name} {number + 1}\n" for number, name in reversed(list(enumerate(index.classes)))))
     assert class_weights(str(named), index) == (1, 2, 3, 4, 5, 6, 7, 8)
     for given, words in (
-        ("1,2", r"2 weight\(s\) for 8 classes"),
+        ("1,2", r"2 weights for 8 classes"),
         ("1,2,3,4,5,6,7,-8", "every weight must be a number above 0, found '-8'"),
         ("1,2,3,4,5,6,7,nan", "no such file"),
         ("balance", "no such file"),
@@ -262,6 +262,6 @@ def test_a_last_batch_that_cannot_be_trained_is_refused_with_the_way_out():
     with pytest.raises(UserError, match=r"the last batch of an epoch has one picture a rank.*--drop-last"):
         training_plan(config, 16, theirs_package.Ranks())
     mixed = dataclasses.replace(config, batch_size=4, mixup_alpha=0.2)
-    with pytest.raises(UserError, match=r"has 3 picture.s. a rank, which do not divide into mixing groups of 4"):
+    with pytest.raises(UserError, match=r"has 3 pictures a rank, which do not divide into mixing groups of 4"):
         training_plan(mixed, 22, theirs_package.Ranks(1, 2))
     assert len(training_plan(mixed, 22, theirs_package.Ranks())) == 6

@@ -94,7 +94,7 @@ def test_weights_that_cannot_be_evaluated_are_not_gone_back_to(package, builder,
 @pytest.mark.usefixtures("own_signals")
 def test_it_ends_where_it_may_not_go_back_any_more(package, builder, tmp_path):
     config = dataclasses.replace(WILD, roll_back=2, roll_back_factor=0.5, output_dir=str(tmp_path))
-    with pytest.raises(Diverged, match=r"not finite, first in .*\(rolled back 2 time\(s\) already\)"):
+    with pytest.raises(Diverged, match=r"not finite, first in .*\(rolled back 2 times already\)"):
         package.train(config, builder)
     assert read_checkpoint(tmp_path / LATEST).meta["update"] == 4
     with pytest.raises(UserError, match="--roll-back-factor must be above 0 to below 1"):

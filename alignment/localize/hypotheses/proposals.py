@@ -483,11 +483,11 @@ def _used(pair: PairedCalls, value: int) -> int:
 
 def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """A call too much: what follows wants one of its inputs."""
-    for value in one.inputs:
+    for value in one.inputs if one.outputs else ():  # one without any has raised
         array = pair.ours.values[value]
         words = superfluous(pair, one, value)
         turned = one.name == "getitem" and pair.ours.values[one.outputs[0]].shape == array.shape  # ``x[::-1]`` takes no part
-        if one.outputs and (turned or one.name not in ("getitem", "split")):
+        if turned or one.name not in ("getitem", "split"):
             yield Proposal(Kind.CALL_EXTRA, words, one, {one.number: [array]})
 
 
