@@ -317,9 +317,7 @@ EXPECTED: dict[str, Run] = {
     r"python -m paddle\.distributed\.launch --gpus 0,1,2,3 tools/train\.py .*": Run(
         (r"2 ranks on ",), instead=(IMAGENET, (r"--gpus 0,1,2,3", "--nproc_per_node 2")), weekly=LAUNCHED
     ),
-    r"torchrun --nproc-per-node 4 tools/train\.py --framework ref .*": Run(
-        (r"4 ranks on ",), instead=(IMAGENET,), weekly=LAUNCHED
-    ),
+    r"torchrun --nproc-per-node 4 tools/train\.py --framework ref .*": Run((r"4 ranks on ",), instead=(IMAGENET,), weekly=LAUNCHED),
     r"NPROC=4 scripts/train\.sh .*": Run((r"2 ranks on ",), instead=(IMAGENET, (r"NPROC=4", "NPROC=2")), weekly=LAUNCHED),
     r"MASTER=10\.0\.0\.1:8090 NNODES=2 NODE_RANK=0 NPROC=8 scripts/train_dist\.sh .*": Run(
         (r"2 ranks on ",),

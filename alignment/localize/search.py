@@ -358,8 +358,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         return _of_calls(pair, Finding(stage, where, kind, words, measured, wrong[0].source), wrong)
     if kind in (Kind.UNKNOWN, Kind.FEW_ELEMENTS) and rounded:
         kind, words = Kind.FLOAT32_CONSTANT, f"no known mistake: {AS_FLOAT32}"
-    elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
-        other = lacking[0]
+    elif kind is Kind.UNKNOWN and (other := _lacking(subject, unmatched, key)) is not None:
         here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
@@ -471,6 +470,12 @@ def _idle(pair: Pair, other: Unmatched) -> bool:
     network = pair.reference if other.kind == "missing" else pair.port
     module = network.modules.get(other.path)
     return module is not None and network.framework.layer(module).kind == "identity"
+
+
+def _lacking(subject: Subject, unmatched: Sequence[Unmatched], key: str) -> Unmatched | None:
+    """The first layer that one side alone has and whose numbers are nowhere on the other; None where a call is seen to differ."""
+    lacking = next((other for other in unmatched if _lacks(subject.pair, other, key)), None)
+    return lacking if lacking is None or parting(subject) is None else None
 
 
 def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
