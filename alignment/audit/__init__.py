@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import types
 from typing import Any
 
-from alignment import api
+TITLE = __doc__ or ""
 
 
 class _Callable(types.ModuleType):
-    """The package and the function share a name, and whoever imports the name may call it: see ``alignment.api.audit``."""
-
     def __call__(self, port: Any, reference: Any, **options: Any) -> Any:
         __tracebackhide__ = True
-        return api.audit(port, reference, **options)
+        return _function()(port, reference, **options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """As ``inspect`` and editors show it."""
+        return inspect.signature(_function())
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return f"{TITLE}\n\naudit{self.__signature__}\n\n{inspect.getdoc(_function())}"
+
+
+def _function() -> Any:
+    """The package and the function share a name, and whoever imports the name may call it: see ``alignment.api.audit``."""
+    return importlib.import_module("alignment.api").audit
 
 
 sys.modules[__name__].__class__ = _Callable
-__signature__ = inspect.signature(api.audit)  # as help() and editors show it
-__doc__ = f"{__doc__}\n\naudit{__signature__}\n\n{inspect.getdoc(api.audit)}"
