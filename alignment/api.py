@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import difflib
-import functools
 import html
-import inspect
 import json
 import re
 import shutil
@@ -18,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 ACCEPT = "accept="
-INPUTS = "inputs.npz"  # arrays that are given, in the folder of the report
 
 
 @dataclass(frozen=True)
@@ -178,6 +175,7 @@ def audit(
 def _audited(
     sides: tuple[Any, Any], inputs: Any, more: dict[str, Any], report: str | Path | None, quiet: bool, options: dict[str, Any]
 ) -> Result:
+    from alignment.audit.given import given_inputs
     from alignment.dumps.api import Dump
     from alignment.scratch import report_folder
 
@@ -185,31 +183,10 @@ def _audited(
         if any(isinstance(side, Dump) for side in sides):
             result = _of_dumps(*sides, folder, more["training"] is None)
         else:
-            result = _of_models(*sides, folder, options, {"input": _input(inputs, folder), **more})
+            result = _of_models(*sides, folder, options, {"input": given_inputs(inputs, folder), **more})
     if report is None and result.passed:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return result
-
-
-def _input(inputs: Any, folder: Path) -> Any:
-    """What ``--input`` is given for ``inputs``: arrays are written into the folder of the report; a function is one."""
-    import numpy as np
-
-    from mobilenetv3_common.errors import UserError
-
-    if inputs is None or isinstance(inputs, str | Path):
-        return None if inputs is None else str(inputs)
-    if inspect.isroutine(inputs) or isinstance(inputs, functools.partial):
-        return inputs
-    given = inputs if isinstance(inputs, dict) else dict(enumerate(inputs if isinstance(inputs, list | tuple) else [inputs]))
-    arrays = {str(name): np.asarray(one.detach().cpu() if hasattr(one, "detach") else one) for name, one in given.items()}
-    if not arrays or any(array.dtype.kind not in "biuf" or not array.ndim for array in arrays.values()):
-        known = 'a shape such as "2x3x224x224", a file, an array, a tuple of arrays of numbers, a dictionary of them, or a function'
-        raise UserError(f"inputs: expected {known}")
-    folder.mkdir(parents=True, exist_ok=True)
-    named: dict[str, Any] = {name if isinstance(inputs, dict) else f"arr_{name}": one for name, one in arrays.items()}
-    np.savez(folder / INPUTS, **named)
-    return str(folder / INPUTS)
 
 
 def _quiet(quiet: bool) -> contextlib.AbstractContextManager:
@@ -250,6 +227,7 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
 
 def _flags(args: Any, options: Mapping[str, Any], folder: Path) -> list[str]:
     """The command that audits the same, for the report; arrays lie beside it."""
+    from alignment.audit.given import INPUTS
     from alignment.audit.named import title
 
     given = {"input": args.input, **{name: getattr(args, name) for name in options}}

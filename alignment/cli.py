@@ -7,7 +7,8 @@ import contextlib
 import importlib
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -364,7 +365,27 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] not in COMMANDS:
         print(f"error: unknown command {argv[0]!r}: use one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    return COMMANDS[argv[0]][0](argv[1:])
+    with _warned_once():
+        return COMMANDS[argv[0]][0](argv[1:])
+
+
+@contextlib.contextmanager
+def _warned_once() -> Iterator[None]:
+    """A warning of a model's code is printed once: models are made again and again, and frameworks reset Python's own count."""
+    shown, plain = set(), warnings.showwarning
+
+    def once(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
+    ) -> None:
+        if (said := (str(message), category, filename, lineno)) not in shown:
+            shown.add(said)
+            plain(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = once
+    try:
+        yield
+    finally:
+        warnings.showwarning = plain
 
 
 if __name__ == "__main__":

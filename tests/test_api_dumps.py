@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import paddle
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from alignment import Dump, audit, dump, load
 from mobilenetv3_common.errors import UserError
@@ -28,7 +30,7 @@ def port(padding=1):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dumps")
-    return dump(reference, folder / "reference", input="2x3x12x12", seed=3)
+    return dump(reference, folder / "reference", inputs="2x3x12x12", seed=3)
 
 
 def test_two_right_dumps_pass_and_are_read_back(stored, tmp_path):
@@ -44,6 +46,14 @@ def test_two_right_dumps_pass_and_are_read_back(stored, tmp_path):
     result = audit(ours, load(stored.folder), report=tmp_path / "report")
     assert result.passed and not result.mistakes and len(result.quantities) > 5
     assert (tmp_path / "report" / "report.html").is_file() and result.to_markdown().startswith("### ")
+
+
+def test_inputs_of_a_dump_are_given_as_those_of_an_audit(tmp_path):
+    picture = torch.linspace(-1, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12)
+    for name, given in (("a", picture), ("b", {"x": picture.numpy()}), ("c", (picture,))):
+        made = dump(reference, tmp_path / name, inputs=given)
+        stored = load_file(made.folder / "arrays.safetensors")
+        assert any(array.shape == picture.shape and np.array_equal(array, picture.numpy()) for array in stored.values()), name
 
 
 def test_a_wrong_port_is_named_where_neither_framework_is(stored, tmp_path):
@@ -65,8 +75,10 @@ def test_what_cannot_be_used_is_named(stored, tmp_path):
     (tmp_path / "dump.json").write_text("[]")
     with pytest.raises(UserError, match="is not the table of a dump"):
         load(tmp_path)
-    with pytest.raises(UserError, match="no argument 'inputs'"):
-        dump(reference, tmp_path / "x", inputs="2x3x12x12")
+    with pytest.raises(UserError, match="no argument 'shape'"):
+        dump(reference, tmp_path / "x", shape="2x3x12x12")
+    with pytest.raises(UserError, match="inputs: expected a shape"):
+        dump(reference, tmp_path / "x", inputs=[["a"]])
     with pytest.raises(UserError, match="a dump is audited against a dump"):
         audit(stored, reference)
     with pytest.raises(UserError, match=r"dump is a int"):

@@ -282,7 +282,7 @@ def test_two_arguments_that_one_line_of_a_helper_takes_are_told_apart_by_where_t
     pair = aligned(trace, trace)
     scale, shift = [one.outputs[0] for one in trace.operations if one.name == "reshape"][:2]
     words = "unsqueeze in line 7 of part {} of chunk in line 16"
-    assert told_apart(pair, scale, shift) == (words.format(1), words.format(0))
+    assert told_apart(pair, scale, shift) == (words.format("2/2"), words.format("1/2"))
     assert told_apart(pair, shift, trace.given[0]) == ("unsqueeze in line 7", "the input")
 
 
@@ -306,7 +306,9 @@ def test_two_arguments_that_are_taken_for_each_other_are_one_mistake(wrong, audi
     source = functools.reduce(lambda text, one: text.replace(one, changes[one]), changes, MODULATED)
     ours = source.replace("(x, d, e)", "(x, e, d)") if wrong else source
     found, out = audited(ours.format("paddle", "Layer"), source.format("torch", "Module"))
-    words = "ours.py:18: part 3 of chunk in line 16 and part 4 of chunk in line 16 are taken for each other, in modulate (line 7)"
+    words = (
+        "ours.py:18: part 4/6 of chunk in line 16 and part 5/6 of chunk in line 16 are taken for each other, in modulate (line 7)"
+    )
     assert [one["hint"].partition(" (output")[0] for one in found] == [words] * wrong, out
 
 

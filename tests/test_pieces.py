@@ -212,7 +212,7 @@ MISTAKES = {
     (OwnAttention, "scale"): ("attention_scale", "* 0.176777, expected 0.353553, of the root of 8", "scores ="),
     (OwnAttention, "cache"): ("operand", "stack takes concat in line", "stack"),
     (OwnShares, "beta"): ("call_argument", "softplus beta 2, expected 1", "beta=2"),
-    (OwnShares, "shares"): ("call_missing", "sum(axis=-1), / (part 0 of topk in line", "topk"),
+    (OwnShares, "shares"): ("call_missing", "sum(axis=-1), / (part 1/2 of topk in line", "topk"),
     (OwnHeads, "heads"): ("heads", "reshape makes 3 heads of 4 values, expected 4 of 3", "x.reshape"),
     (OwnResponse, "exchanged"): ("call_argument", "sum over axis 3 and mean over [1, 2], expected the other way round", "sum("),
     (OwnResponse, "batch"): ("call_argument", "sum axis [0, 1, 2], expected [1, 2]", "sum("),

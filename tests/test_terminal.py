@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -294,3 +295,19 @@ def test_an_audit_at_a_terminal_has_lines_of_its_width(monkeypatch, tmp_path):
 def test_the_help_of_the_engine_fits_80_columns(capsys):
     assert alignment.cli.main(["--help"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_warning_of_a_models_code_is_printed_once_and_that_of_another_line_as_well(monkeypatch):
+    def warns(argv):
+        for line in (3, 3, 8, 3):
+            with warnings.catch_warnings():  # as frameworks do, which has Python forget what it has printed
+                warnings.simplefilter("default")
+                warnings.warn_explicit("is deprecated", FutureWarning, "theirs.py", line)
+        return 0
+
+    shown = []
+    plain = lambda message, category, filename, lineno, *more: shown.append((filename, lineno))  # noqa: E731
+    monkeypatch.setattr(warnings, "showwarning", plain)
+    monkeypatch.setitem(alignment.cli.COMMANDS, "audit", (warns, "audit"))
+    assert alignment.cli.main(["audit"]) == 0
+    assert shown == [("theirs.py", 3), ("theirs.py", 8)] and warnings.showwarning is plain

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from alignment.audit.named import title
 from alignment.audit.pair import GivenMaker, ModelMaker
 from alignment.flags import audit_parser
 from mobilenetv3_common.errors import UserError
 
+INPUTS = "inputs.npz"  # the file of arrays that are given
 FLAG = re.compile(r"(?<![\w-])(?<!calls )(?<!what )--([a-z][a-z-]*[a-z])(?:([ =])('\{.*?\}'|\S+?)(?=[:;,)?]*(?:\s|$)))?")
 VALUE = re.compile(r"\d[\dx.]*|'\{.*\}'|gpu|cpu|b?float16|\w\S*[:.@/]\S+")  # what is no word of a sentence
 
@@ -71,6 +76,27 @@ def _maker(role: str, made: Any) -> Callable[[], Any]:
     if any(hasattr(made, name) for name in ("state_dict", "parameters_dict")):
         return lambda: copy.deepcopy(made)  # a partial call would have the arguments of deepcopy for options of the model
     raise UserError(f"{role} is a {type(made).__name__}: give a model, what makes it, or 'MODULE:CALLABLE'")
+
+
+def given_inputs(inputs: Any, folder: Path) -> Any:
+    """What ``--input`` is given for ``inputs``: arrays are written into a folder; a function is one.
+
+    Raises:
+        UserError: it is none of what a program may give.
+    """
+    if inputs is None or isinstance(inputs, str | Path):
+        return None if inputs is None else str(inputs)
+    if inspect.isroutine(inputs) or isinstance(inputs, functools.partial):
+        return inputs
+    given = inputs if isinstance(inputs, dict) else dict(enumerate(inputs if isinstance(inputs, list | tuple) else [inputs]))
+    arrays = {str(name): np.asarray(one.detach().cpu() if hasattr(one, "detach") else one) for name, one in given.items()}
+    if not arrays or any(array.dtype.kind not in "biuf" or not array.ndim for array in arrays.values()):
+        known = 'a shape such as "2x3x224x224", a file, an array, a tuple of arrays of numbers, a dictionary of them, or a function'
+        raise UserError(f"inputs: expected {known}")
+    folder.mkdir(parents=True, exist_ok=True)
+    named: dict[str, Any] = {name if isinstance(inputs, dict) else f"arr_{name}": one for name, one in arrays.items()}
+    np.savez(folder / INPUTS, **named)
+    return str(folder / INPUTS)
 
 
 class Nowhere:

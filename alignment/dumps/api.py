@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,21 +57,30 @@ def load(folder: str | Path) -> Dump:
     return Dump(folder, role, problem=problem, **known)
 
 
-def dump(model: Any, folder: str | Path, *, reference: Dump | str | Path | None = None, quiet: bool = True, **options: Any) -> Dump:
+def dump(
+    model: Any,
+    folder: str | Path,
+    *,
+    inputs: Any = None,
+    reference: Dump | str | Path | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> Dump:
     """Store what a model computes, as ``python -m alignment dump`` does; the reference first, then the port on its inputs.
 
     Args:
         model: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied.
         folder: where the dump goes.
+        inputs: of the reference, as ``audit`` takes them: a shape, e.g. ``"2x3x224x224"``, a file, an array, a tuple or a
+            dictionary of arrays, or a function. The port's come from the reference's dump.
         reference: the dump of the reference, where the model is the port.
         quiet: print nothing.
-        **options: further flags of the command, with underscores: ``input`` (e.g. ``"2x3x224x224"``), ``training``, ``weights``,
-            ``names``, ``seed``, ``device``.
+        **options: further flags of the command, with underscores: ``training``, ``weights``, ``names``, ``seed``, ``device``.
 
     Raises:
         UserError: something that was given cannot be used.
     """
-    from alignment.audit.given import Nowhere, maker_of
+    from alignment.audit.given import Nowhere, given_inputs, maker_of
     from alignment.dumps.command import dumped
     from alignment.flags import dump_parser
 
@@ -82,6 +92,7 @@ def dump(model: Any, folder: str | Path, *, reference: Dump | str | Path | None 
         setattr(args, name, Path(value) if name == "names" and value is not None else value)
     if reference is not None:
         args.reference_dump = reference.folder if isinstance(reference, Dump) else Path(reference)
-    with contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext():
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext():
+        args.input = args.input if inputs is None else given_inputs(inputs, Path(scratch))
         dumped(args, maker)
     return load(folder)

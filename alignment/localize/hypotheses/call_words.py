@@ -99,7 +99,7 @@ def operand_words(pair: PairedCalls, value: int) -> str:
     maker = pair.own_maker(value)
     if maker is None:
         return f"a tensor of shape {list(pair.ours.values[value].shape)}"
-    part = f"part {maker.outputs.index(value)} of " if len(maker.outputs) > 1 else ""
+    part = f"part {maker.outputs.index(value) + 1}/{len(maker.outputs)} of " if len(maker.outputs) > 1 else ""
     return f"{part}{title(maker)}{f' in line {maker.line}' if maker.line else ''}"
 
 
