@@ -19,6 +19,7 @@ from alignment.comparisons.explain import locate, quantity_finding
 from alignment.comparisons.lines import describe
 from alignment.comparisons.model import converted, known
 from alignment.comparisons.model.decoding import left_out
+from alignment.comparisons.model.forward import float32_alone
 from alignment.comparisons.precision import decoding
 from alignment.comparisons.ranks import ranks
 from alignment.comparisons.result import StepResult, only_nothing_real
@@ -126,10 +127,7 @@ def align(context: Context, wanted: Request) -> Aligned:
     for result in done:
         print(f"step {result.step} {result.name} ... {verdict(result.verdict)} in {result.seconds:.1f} s", flush=True)
     with coverage.watched(context) as seen:
-        for number in wanted.steps:
-            on_ranks = wanted.on_ranks if number == ranks.NUMBER else None
-            label = f"step {number} {NAMES.get(number, ranks.NAME)} ..."
-            done.append(_told(label, context, on_ranks or (lambda told, number=number: run_step(number, told)), wanted.onward))  # type: ignore[misc]
+        done += _run(context, wanted)
     if context.updates:
         done.append(_updated(context, done))
     done += _decoded(context, done)
@@ -211,6 +209,22 @@ def _sections(
     cards, patch, following, whole = wanted.cards(context, sections.mistakes)
     remarks = [one for one in sections.remarks if not (whole and one in localization.doubts)]
     return replace(sections, cards=cards, patch=patch, next=following, remarks=remarks)
+
+
+def _run(context: Context, wanted: Request) -> list[StepResult]:
+    """The chosen steps.
+
+    Raises:
+        UserError: a side runs in float32 and not in exact mode.
+    """
+    done: list[StepResult] = []
+    for number in wanted.steps:
+        on_ranks = wanted.on_ranks if number == ranks.NUMBER else None
+        label = f"step {number} {NAMES.get(number, ranks.NAME)} ..."
+        done.append(_told(label, context, on_ranks or (lambda told, number=number: run_step(number, told)), wanted.onward))  # type: ignore[misc]
+        if number == 1 and done[-1].raised and (alone := float32_alone(context)):
+            raise UserError(alone)
+    return done
 
 
 def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:

@@ -229,7 +229,7 @@ class Recorder:
         if number in self.stopped:
             result = args[0] if name == DETACH else self._constant(result)
         made = [args[0]] if name == "__setitem__" else leaves(result, kind)
-        if made and operation not in self.trace.operations:
+        if made and not (raised.error is not None and given):  # else it is described above, with nothing that it gave
             operation.outputs = [self._note(tensor) for tensor in made]
             self._made.update(operation.outputs if operation.inputs else ())
             if operation.outputs != operation.inputs:

@@ -20,7 +20,7 @@ from alignment.frameworks import _attention, _closures, _torch_attention
 from alignment.frameworks._attention import ATTENTION, Attention, AttentionForm
 from alignment.frameworks._calls import CallChange, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
-from alignment.frameworks._passes import mapped
+from alignment.frameworks._passes import leaves, mapped
 from alignment.frameworks._repeated import LARGE, repeated
 from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
@@ -415,13 +415,26 @@ class _Filling(TorchFunctionMode):
         return done
 
 
+OF_ARRAYS = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy)  # of the type of the array
+
+
 class _Widened(TorchFunctionMode):
-    """What a model makes or casts in float32 is float64."""
+    """What a model makes or casts in float32 is float64, also a tensor of its own beside float64 where a function refuses both."""
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         wide = lambda value: torch.float64 if value is torch.float32 else value  # noqa: E731
         function = torch.Tensor.double if function is torch.Tensor.float else function
-        return function(*map(wide, args), **{name: wide(value) for name, value in (kwargs or {}).items()})
+        args, kwargs = tuple(map(wide, args)), {name: wide(value) for name, value in (kwargs or {}).items()}
+        try:
+            made = function(*args, **kwargs)
+        except RuntimeError:
+            given = {one.dtype for one in leaves((args, kwargs), torch.Tensor)}
+            if not {torch.float32, torch.float64} <= given:
+                raise
+            double = lambda one: one.double() if one.dtype is torch.float32 else one  # noqa: E731
+            args, kwargs = mapped((args, kwargs), torch.Tensor, double)
+            return function(*args, **kwargs)
+        return made.double() if function in OF_ARRAYS and made.dtype is torch.float32 else made
 
 
 class _TorchOutside(torch.autograd.Function):

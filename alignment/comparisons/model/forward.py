@@ -26,6 +26,7 @@ from alignment.models.observe import traced_outputs
 from alignment.models.tracing import Network, held_otherwise
 from alignment.models.weights import renamed
 from alignment.project import ModelSpec
+from alignment.strangers import strangers
 
 SHOWN = 3  # names of modules in a line
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -294,6 +295,24 @@ def unheld(context: Context) -> frozenset[str]:
     ours = {(renamed(entry, names), entry.shape) for entry in sides[0].entries(context.networks.fresh("port"))}
     theirs = {(entry.canonical, entry.shape) for entry in sides[1].entries(context.networks.described)}
     return frozenset(name for name, _ in ours ^ theirs)
+
+
+def float32_alone(context: Context) -> str:
+    """In words, that a side runs in float32 and not in exact mode, which tells mistakes from rounding; empty where none does."""
+    inputs = cases(context)[0].inputs
+    for role in context.sides:
+        for lane in (f"{role}32", f"{role}64"):
+            with strangers(role) as raised:
+                context.networks.of(lane).outputs(inputs)
+            if raised.error is not None:
+                break
+        if raised.error is not None and lane.endswith("64"):
+            why = f"{raised.place}: " if raised.place else ""
+            return (
+                f"not compared: the {role} runs in float32, but not in float64, in which mistakes are told from rounding: {why}"
+                f"{raised.words}; let this line take the type of what it is given"
+            )
+    return ""
 
 
 def forward(lane: Network, case: PassCase, blocks: list[str]) -> NamedOutputs:

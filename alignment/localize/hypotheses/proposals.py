@@ -664,8 +664,9 @@ def segments(pair: PairedCalls) -> Iterator[Proposal]:
     calls = [one for one in pair.ours.operations if one.file and one.outputs]
     apart = [one for one in calls if pair.diverges(one) and not pair.flat[one.outputs[0]]]
     waiting = [other for other in _waiting(pair) if len(other.outputs) == 1]
+    lines = [{one.number: of_one_line(side, one) for one in side} for side in (apart, waiting)]
     for last, other in itertools.product(apart, waiting):
-        twins, others = of_one_line(apart, last), of_one_line(waiting, other)
+        twins, others = lines[0][last.number], lines[1][other.number]
         several = len(twins) == len(others)  # else one side calls a function twice, and the other has two lines
         if several and (twins[0] is not last or others[0] is not other):
             continue
