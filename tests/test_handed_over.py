@@ -379,3 +379,31 @@ def test_two_states_of_a_layer_that_are_exchanged_are_named(audited):
     found, out = audited(wrong, theirs)
     words = "first takes start_c in line 13, start_h in line 13 in this order, expected start_h in line 13, start_c in line 13"
     assert len(found) == 1 and words in found[0]["hint"] and found[0]["source"] == "ours.py:14", out
+
+
+IN_ROUNDS = """
+import {0}
+from {0} import nn
+
+
+class Net(nn.{1}):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x):
+        y, seen = self.fc(x), x
+        for adds in (False, True, True, False):
+            if adds:
+                y = y + x
+            else:
+                seen = {0}.tanh(y)
+        return y, seen
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_value_that_a_later_round_makes_is_no_operand_of_an_earlier_one(wrong, audited):
+    theirs, ours = IN_ROUNDS.format("torch", "Module"), IN_ROUNDS.format("paddle", "Layer")
+    found, out = audited(ours.replace("y + x", "y + 1.5 * x") if wrong else ours, theirs)
+    assert len(found) == wrong and all("ours.py:15" in one["hint"] for one in found), out

@@ -18,6 +18,7 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 Replaced = tuple[Any, str, Callable[..., Tensor]]
 
 
+@functools.lru_cache(4096)  # it is asked for at every pass
 def exact_first(original: Callable[..., Tensor], exact: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The exact version of a function where it has one for what it is given, else the function itself."""
 

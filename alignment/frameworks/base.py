@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from alignment.frameworks._closures import follow
 from alignment.frameworks._describe import STATISTICS, Description, Layer, Layout
 from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
-from alignment.frameworks._low import Low, patched
+from alignment.frameworks._low import Low
 from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied, Tensor, Wanted, in_precision, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
 from alignment.frameworks._pieces import Arranged, Piece, arranged, call_tensors, leave_out, left_out, pieces_of, turned_back
@@ -399,7 +400,7 @@ class Framework(Description):
         It is exact where it is called by ``call`` or ``vjp``, or inside ``precision("float64")``.
         """
         every = list(self.modules(model).values())
-        self._holders += [held for held in holders(self.exact_functions(), every) if held not in self._holders]
+        self._holders += [held for held in holders(self._exact_versions, every) if held not in self._holders]
         for parent in every:
             for name, child in self.children(parent):
                 if type(child) in self.exact_layers:
@@ -412,12 +413,22 @@ class Framework(Description):
     @contextlib.contextmanager
     def exact_calls(self) -> Iterator[None]:
         """Functions with float32 constants inside compute float64 tensors exactly inside the block."""
-        with contextlib.ExitStack() as stack:
-            for owner, name, exact in [*self.exact_functions(), *self._holders]:
+        before: list[tuple[Any, str, Any]] = []
+        try:
+            for owner, name, exact in [*self._exact_versions, *self._holders]:
                 original = getattr(owner, name)
                 if not hasattr(original, "exact_version_of"):  # the block is inside another one
-                    stack.enter_context(patched(owner, **{name: exact_first(original, exact)}))
+                    before.append((owner, name, original))
+                    setattr(owner, name, exact_first(original, exact))
             yield
+        finally:
+            for owner, name, original in reversed(before):
+                setattr(owner, name, original)
+
+    @functools.cached_property
+    def _exact_versions(self) -> list[Replaced]:
+        """Those of ``exact_functions``, made once."""
+        return self.exact_functions()
 
     def in_full_precision(self) -> contextlib.AbstractContextManager[None]:
         """Inside the block what a model makes or casts without a type, or in float32, is float64: exact mode has no other type."""

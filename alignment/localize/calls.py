@@ -53,6 +53,9 @@ def _finite(array: np.ndarray) -> np.ndarray:
     return np.where(values <= tolerance.MASKING, MASKED, values)
 
 
+KEPT = 1 << 18  # random numbers that are kept for the next array of this size
+
+
 class _Values:
     """Arrays that can be found by what they hold."""
 
@@ -80,10 +83,19 @@ class _Values:
 def _mark(array: np.ndarray, rtol: float) -> tuple[float, float]:
     """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
     values = _finite(array)
-    factors = np.random.default_rng(values.size).standard_normal(values.size)
+    factors, length = (_kept_factors if values.size <= KEPT else _factors)(values.size)
     with np.errstate(over="ignore", invalid="ignore"):  # a mask may hold the smallest number that there is
         size, mark = float(np.linalg.norm(values)), float(values @ factors)
-    return mark, 10 * rtol * size * float(np.linalg.norm(factors)) + tolerance.TINY
+    return mark, 10 * rtol * size * length + tolerance.TINY
+
+
+def _factors(size: int) -> tuple[np.ndarray, float]:
+    """Fixed random numbers, and their norm."""
+    factors = np.random.default_rng(size).standard_normal(size)
+    return factors, float(np.linalg.norm(factors))
+
+
+_kept_factors = functools.lru_cache(64)(_factors)
 
 
 def _place(one: Operation) -> tuple:

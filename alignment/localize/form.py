@@ -48,10 +48,8 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     whole = pair.blame(key, phase, whole=True)
     more = any(len(guilty[one].ours.outputs) > len(guilty[one].theirs.outputs) for one in paths)
     trial = _FormTrial(pair, key, phase, paths, others, whole=more)
-    if (
-        whole.guilty and whole.own < tolerance.FLOAT32_CONSTANT
-    ):  # a number that one side rounds: no mistake in the call is as small,
-        apart = [one for one in paths if guilty[one].own > tolerance.PAIRED_APART]  # unless the call makes it so by a tiny gain
+    if whole.guilty and whole.own < tolerance.FLOAT32_CONSTANT:  # a number that one side rounds: no mistake in it is as small,
+        apart = [one for one in paths if guilty[one].own > tolerance.FLOAT32_CONSTANT]  # unless the call makes it so by a tiny gain
         for one in (found := frozenset(one for one in apart if not trial.error([one]) < whole.own)):
             pair.matching.adapters.mark(one, made_up_for=True)
         return found

@@ -109,7 +109,7 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
         return _turned_kernels(link, packed[0], parts, port_is_packed)
     shape = packed[0].shape[::-1] if link.transposed else packed[0].shape
     sizes = [part.shape[0] if part.shape else 0 for part in parts]
-    same = all(part.shape[1:] == shape[1:] for part in parts) and all(entry.shape == packed[0].shape for entry in packed)
+    same = all(_row(part.shape) == _row(shape) for part in parts) and all(entry.shape == packed[0].shape for entry in packed)
     if not same or not shape or sum(sizes) != shape[0]:
         raise UserError(f"--names: {link.words()}: shapes {_shapes(ours)} and {_shapes(theirs)} do not fit together")
     if link.groups < 1 or any(size % link.groups for size in sizes):
@@ -245,6 +245,11 @@ def plain(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
+def _row(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of one output's numbers, where a kernel of 1 x 1 is none: a linear layer may hold such convolutions."""
+    return tuple(shape[1:2]) + plain(shape[2:])
+
+
 def _shapes(entries: Sequence[Entry]) -> str:
     return " + ".join(str(entry.shape) for entry in entries)
 
@@ -282,11 +287,11 @@ def solved(packed: Sequence[Entry], parts: Sequence[Entry]) -> list[tuple[tuple[
         are added up.
     """
     found: list[tuple[tuple[str, ...], tuple[str, ...], bool]] = []
-    trailing = list(dict.fromkeys(entry.shape[1:] for entry in [*packed, *parts]))
+    trailing = list(dict.fromkeys(_row(entry.shape) for entry in [*packed, *parts]))
     if any(not entry.shape for entry in [*packed, *parts]):
         return None
     for rest in trailing:
-        whole, inside = ([e for e in side if e.shape[1:] == rest] for side in (packed, parts))
+        whole, inside = ([e for e in side if _row(e.shape) == rest] for side in (packed, parts))
         if not whole or not inside or math.prod(rest) == 0:
             return None
         rows, given = _rows(whole), _rows(inside)

@@ -125,8 +125,8 @@ class Sequencer:
         layer, behind = wholes
         if behind.rows or behind.part.kind == layer.part.kind or not (layer.leaf and behind.leaf):
             return []
-        for first in (list(parts[::2]), list(parts[: len(parts) // 2])):
-            rest = [part for part in parts if part not in first]
+        half = len(parts) // 2
+        for first, rest in ((list(parts[::2]), list(parts[1::2])), (list(parts[:half]), list(parts[half:]))):
             kinds = {part.part.kind for part in first}, {part.part.kind for part in rest}
             if kinds == ({layer.part.kind}, {behind.part.kind}) and packing(behind, rest)[0] and self.packs(layer, first, number):
                 return [(layer, first), (behind, rest)]

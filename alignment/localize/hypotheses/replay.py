@@ -514,7 +514,8 @@ def _other_operand(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iter
     ]
     before += [[step.inputs[n] for step in group if n < len(step.inputs)] for group in beside for n in range(len(group[0].inputs))]
     made = {value: step.number for step in pair.ours.operations for value in reversed(step.outputs)}
-    known = [values for values in before if len(values) == len(site) and made.get(values[0], -1) < one.number]
+    known = [values for values in before if len(values) == len(site)]  # a loop may make one of them behind the call of its round
+    known = [values for values in known if all(made.get(v, -1) < step.number for v, step in zip(values, site, strict=True))]
     for place, mine in enumerate(one.inputs):
         own = pair.ours.values[mine]
         tried = {own.tobytes()}
