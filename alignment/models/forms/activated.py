@@ -1,4 +1,4 @@
-"""An activation that the port's caller applies once in front of several modules, each of which applies it itself in the reference."""
+"""An activation that the port's caller applies once in front of several modules, which apply it themselves in the reference."""
 
 from __future__ import annotations
 
