@@ -171,7 +171,7 @@ def _find_line(context: Context, first: Finding | None) -> None:
         return
     with strangers("port"):  # it may be wrong in a way in which it cannot be built
         told = replace(first)
-        if first.stage in OF_LINES:
+        if first.stage in OF_LINES and not first.shared:
             describe(context, [told])
         else:
             told.source = named_in_source(context, first)

@@ -74,6 +74,9 @@ class LayerRow:
     own: float | None = None
 
 
+SHARED = "both sides share this code"  # what the measure of a finding about it ends with
+
+
 @dataclass
 class Finding:
     """The first place where the port diverges by its own mistake.
@@ -112,6 +115,11 @@ class Finding:
 
     def __post_init__(self) -> None:
         self.hint, self.measured = agreed(self.hint), agreed(self.measured)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is of code that both sides share, which a value from outside has told."""
+        return self.measured.endswith(SHARED)
 
     @property
     def places(self) -> list[str]:

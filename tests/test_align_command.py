@@ -12,8 +12,9 @@ import pytest
 import reprod_log
 from PIL import Image
 
+from alignment.aligned import _find_line
 from alignment.comparisons import NAMES
-from alignment.finding import Finding
+from alignment.finding import SHARED, Finding
 from alignment.flags import parse_steps
 from alignment.kinds import Kind
 from alignment.models.calibration import calibrated_state
@@ -232,6 +233,21 @@ def test_a_fault_is_injected_and_found(tmp_path, capfd):
 )
 def test_what_a_finding_names_is_looked_up_in_the_part_that_is_wrong(stage, place, line, context):
     assert re.fullmatch(line, named_in_source(context(), Finding(stage, place, Kind.UNKNOWN, "")))
+
+
+@pytest.mark.parametrize(
+    ("stage", "place", "file"),
+    [
+        ("backward", "param_groups.rate_factors: decay by depth", "param_groups"),
+        ("train", "run.fitted", "run"),  # the port has a function `run`, of which this does not speak
+        ("data", "Samples.__getitem__", "samples"),  # and a loader with such a method
+    ],
+)
+def test_the_line_of_a_mistake_in_shared_code_is_one_of_shared_code(stage, place, file, context):
+    wrong = Finding(stage, place, Kind.UNKNOWN, "", f"against powers by hand; {SHARED}")
+    assert wrong.shared and re.fullmatch(rf"mobilenetv3_common/{file}\.py:\d+", found := named_in_source(context(), wrong)), found
+    _find_line(context(), wrong)
+    assert wrong.source == found
 
 
 def test_a_setting_that_is_passed_otherwise_is_found_at_its_line(tmp_path, monkeypatch, context):

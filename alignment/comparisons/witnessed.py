@@ -12,7 +12,7 @@ from alignment.compare import Quantity
 from alignment.comparisons.comparison import Compared
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import NAMES, StepResult
-from alignment.finding import Finding
+from alignment.finding import SHARED, Finding
 from alignment.kinds import Kind
 from alignment.strangers import strangers
 from alignment.witness import Told, Witness
@@ -52,9 +52,7 @@ class Testimony:
         if (found := self._first()) is not None:
             told, words = found
             kind, place = told.kind or self.witness.kind, told.place or self.witness.place
-            return Finding(
-                stage, place, kind, f"{told.case}: {words}", f"against {self.witness.source}; both sides share this code"
-            )
+            return Finding(stage, place, kind, f"{told.case}: {words}", f"against {self.witness.source}; {SHARED}")
         if self.raised:
             return Finding(stage, self.witness.place, Kind.RAISES, "shared code raises where it must not", self.raised)
         return None

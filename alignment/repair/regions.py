@@ -68,8 +68,10 @@ def named_in_source(context: Context, finding: Finding) -> str:
     """Where the port's part that is wrong defines what a finding names, ``package/file.py:12``; empty where it does not.
 
     Where it does not, the code that it imports may, which both sides share: there the whole name counts, and one place alone may
-    have it.
+    have it. Of a finding about shared code itself nothing else counts.
     """
+    if finding.shared:
+        return _in_shared_code(context, finding, _Regions(context, finding, lambda one: True))
     file = getattr(getattr(context.port, PART_OF.get(finding.stage, ""), None), "__file__", None)
     if not file:
         return ""
@@ -80,6 +82,11 @@ def named_in_source(context: Context, finding: Finding) -> str:
     if named:
         first, line = next(((one, line) for one in named if (line := _set_otherwise(one))), (named[0], 0))
         return f"{shown(first.source.file)}:{line or first.function.lineno}"  # type: ignore[attr-defined]
+    return _in_shared_code(context, finding, search)
+
+
+def _in_shared_code(context: Context, finding: Finding, search: _Regions) -> str:
+    """Where code that the port imports, and not the reference, defines what a finding names; empty where no place alone does."""
     packages = {name for source in map(search.source, search.files) if source for name in _packages_imported(source)}
     shared = {path for name, path in _loaded() if name in packages - _packages_of_reference(context)}
     name, *_ = re.findall(r"[\w.]+", finding.location) or [""]
