@@ -146,6 +146,14 @@ def of_layers(name, among):
     return {mine.path: theirs.path for mine, theirs in found.pairs}, found.links
 
 
+def test_columns_of_an_embedding_may_be_tensors_of_a_module():
+    own, other = [unit("net", where=(7, 4), what=(7, 4))], [unit("query", "embedding", weight=(7, 8))]
+    assert paired_layers(own, other, (GIVEN, GIVEN), [passes.loose_parts]).links == [
+        Link(("net.where", "net.what"), ("query.weight",), columns=True)
+    ]
+    assert not paired_layers(own, [unit("query", "embedding", weight=(7, 9))], (GIVEN, GIVEN), [passes.loose_parts]).links
+
+
 @pytest.mark.parametrize("case", LIGHT)
 def test_an_identity_stands_for_an_activation_only_where_none_beside_it_does(case):
     own, other, wanted = LIGHT[case]

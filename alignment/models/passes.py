@@ -291,24 +291,30 @@ def _places_of(whole: Entry, loose: Sequence[Entry]) -> list[Entry]:
 
 
 def loose_parts(s: Sequencer) -> None:
-    """A tensor of a module's own that one module of the other side holds as several, one behind another."""
+    """A tensor that one module of the other side holds as several of its own, one behind another, or side by side."""
     for number in (0, 1):
         left, named = s.left(), covered(s.found.links)
         free = [[(unit, [e for e in unit.entries if e.canonical not in named[side]]) for unit in left[side]] for side in (0, 1)]
         for unit, entries in free[1 - number]:
             for whole in entries:
-                fitting = ((other, _parts_of(whole, loose)) for other, loose in free[number])
-                found = [(likeness(other, unit), parts) for other, parts in fitting if parts]
+                fitting = ((other, _parts_of(whole, loose, way), way) for other, loose in free[number] for way in (False, True))
+                found = [(likeness(other, unit), parts, columns) for other, parts, columns in fitting if parts]
                 if found:
-                    parts = max(found, key=lambda one: one[0])[1]
+                    _, parts, columns = max(found, key=lambda one: one[0])
                     names = tuple(part.canonical for part in parts), (whole.canonical,)
-                    s.found.links.append(Link(*(names if number == 0 else names[::-1])))
+                    port, reference = names if number == 0 else names[::-1]
+                    s.found.links.append(Link(port, reference, columns=columns))
                     taken = [*parts, whole]
                     free = [[(u, [e for e in es if e not in taken]) for u, es in side] for side in free]
 
 
-def _parts_of(whole: Entry, loose: Sequence[Entry]) -> list[Entry]:
-    """Those of a module's tensors that make up a larger one; none where they do not."""
+def _parts_of(whole: Entry, loose: Sequence[Entry], columns: bool) -> list[Entry]:
+    """Those of a module's tensors that make up a larger one, in which they may be columns; none where they do not."""
+    if columns:
+        parts = [
+            e for e in loose if e.role == whole.role and len(e.shape) == len(whole.shape) == 2 and e.shape[0] == whole.shape[0]
+        ]
+        return parts if 2 <= len(parts) <= MOST_PARTS and sum(part.shape[1] for part in parts) == whole.shape[1] else []
     parts = [e for e in loose if e.role == whole.role and len(e.shape) > 1 and e.shape[1:] == whole.shape[1:]]
     rows = sum(part.shape[0] for part in parts)
     return parts if 2 <= len(parts) <= MOST_PARTS and whole.shape[:1] == (rows,) else []
