@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from alignment.comparisons import witnessed
+from alignment.comparisons.comparison import Compared
+from alignment.comparisons.explain import locate
 from alignment.comparisons.result import StepResult
 from alignment.coverage import coverage_of
+from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.witness import Told, Witness
 from projects.witnesses import WITNESSES
@@ -508,3 +511,25 @@ def test_what_is_imported_while_a_run_is_held_stays_imported():
     with undisturbed():
         inside = importlib.import_module("colorsys")
     assert importlib.import_module("colorsys") is inside
+
+
+class Unexplained:
+    """A comparison whose difference no hypothesis explains."""
+
+    def explain(self, port, reference):
+        return Finding("backward", "schedule_config(constant)", Kind.UNKNOWN, "no known mistake matches")
+
+
+def test_a_cause_in_shared_code_says_more_than_a_difference_without_one(context):
+    def heard(expected):
+        told = [Told("warm-up", np.float64(5), expected)]
+        witness = Witness("TrainConfig.schedule_config", (), "a table by hand", lambda: told, 5)
+        testimony = witnessed.Testimony(witness)
+        both = testimony.measure(None, "port"), testimony.measure(None, "reference")
+        step = StepResult(5, "backward", problems=["apart"], stored=True)
+        step.compared = [Compared(Unexplained(), {}, {}), Compared(testimony, *both)]
+        return locate(context(), [step], with_table=False).first
+
+    found = heard(65)
+    assert found.shared and (found.location, found.hint) == ("TrainConfig.schedule_config", "warm-up: 5.0, expected 65")
+    assert heard(5.0).hint == "no known mistake matches"

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from alignment.comparisons.comparison import Compared
 from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.precision import low_precision as precision
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.rows import in_words, place_of
+from alignment.comparisons.witnessed import Testimony
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.strangers import strangers
@@ -59,6 +61,8 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
             if outcome.first is not None:
                 break
         outcome.first = outcome.first or broken or failed.raised or quantity_finding(context, failed)
+        if outcome.first.kind is Kind.UNKNOWN:  # what a value from outside says of shared code says more
+            outcome.first = next(_of_shared_code(failed), outcome.first)
     if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start
@@ -77,6 +81,12 @@ def _looks(context: Context, failed: StepResult) -> Iterator[tuple[str, Callable
     yield from ((failed.name, one.explain) for one in failed.compared if not one.late)
     yield from searches(AFTER)
     yield from ((failed.name, one.explain) for one in failed.compared if one.late)
+
+
+def _of_shared_code(failed: StepResult) -> Iterator[Finding]:
+    """What the witnesses of a step tell (``alignment.comparisons.witnessed``), where they tell a cause."""
+    told = (one.explain() for one in failed.compared if isinstance(one, Compared) and isinstance(one.comparison, Testimony))
+    return (finding for finding in told if finding is not None)
 
 
 def quantity_finding(context: Context, result: StepResult) -> Finding:

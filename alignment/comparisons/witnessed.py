@@ -111,9 +111,16 @@ def _ragged(*values: Sequence[Any]) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = np.array2string(value, threshold=8, precision=8) if isinstance(value, np.ndarray) else f"{value}"
+    text = np.array2string(value, threshold=8, precision=8) if isinstance(value, np.ndarray) else f"{_plain(value)}"
     text = " ".join(text.split())
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as Python's, which are printed without their type."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def listen(context: Context, number: int, result: StepResult) -> StepResult:
