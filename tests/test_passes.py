@@ -146,6 +146,17 @@ def of_layers(name, among):
     return {mine.path: theirs.path for mine, theirs in found.pairs}, found.links
 
 
+def test_a_module_may_hold_the_layers_of_an_inner_one_and_those_around_it():
+    inner = [f"l{number}" for number in range(8)]
+    own = [unit("net", extra=(3, 3)), *(conv(f"net.t.{name}", 4 + n) for n, name in enumerate(["a", *inner, "z"]))]
+    names = ["b.first", *(f"b.block.{name}" for name in inner), "b.last"]
+    other = [*(conv(name, 4 + n) for n, name in enumerate(names)), unit("b", table=(5, 2))]
+    found = paired_layers(own, other, (GIVEN, GIVEN), [passes.in_order, passes.in_homes])
+    assert {mine.path: theirs.path for mine, theirs in found.pairs} == {
+        f"net.t.{name}": path for name, path in zip(["a", *inner, "z"], names, strict=True)
+    }
+
+
 def test_columns_of_an_embedding_may_be_tensors_of_a_module():
     own, other = [unit("net", where=(7, 4), what=(7, 4))], [unit("query", "embedding", weight=(7, 8))]
     assert paired_layers(own, other, (GIVEN, GIVEN), [passes.loose_parts]).links == [

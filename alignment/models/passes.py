@@ -78,8 +78,9 @@ def _homes_of(pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:
         total = sum(1 for mine, _ in pairs if mine.path.startswith(f"{path}."))
         smallest = [other for other, count in found.items() if count >= MOST * total]
         entire = [other for other, count in found.items() if count == whole[other] < MOST * total]
+        same = [other for other, count in found.items() if count == whole[other] == total]  # an inner module may hold most of it
         if total >= 3 and smallest and not any(_apart(one, smallest) for one in entire):
-            homes[path] = max(smallest, key=lambda other: other.count("."))
+            homes[path] = max(same or smallest, key=lambda other: other.count("."))
     return homes
 
 
