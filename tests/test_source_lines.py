@@ -407,6 +407,7 @@ class Net(torch.nn.Module):
         super().__init__()
         self.register_buffer("one", torch.tensor(table(6)))
         self.register_buffer("two", torch.tensor(half(6)))
+        self.register_buffer("seen", torch.arange(6) >= 4)
 """
 
 
@@ -419,6 +420,7 @@ def test_a_table_has_the_line_that_first_makes_its_values(tmp_path):
     side, net = framework_of(module.Net()), module.Net()
     assert first_made(side, module.Net, net.one.numpy()) == (file, 9)
     assert first_made(side, module.Net, net.two.numpy()) == (file, 6)
+    assert first_made(side, module.Net, net.seen.numpy()) == (file, 17)
     assert first_made(side, module.Net, np.ones(6)) is None
 
 

@@ -186,7 +186,7 @@ class _Made(_Traced):
             array: Any = one if isinstance(one, np.ndarray | self.framework.tensor_type) else np.empty(0)
             if math.prod(array.shape) == self.values.size:
                 array = array if isinstance(array, np.ndarray) else self.framework.array(array)
-                if array.dtype.kind in "iuf" and close(array.astype(np.float64).ravel(), self.values):
+                if array.dtype.kind in "iufb" and close(array.astype(np.float64).ravel(), self.values):
                     self.place = self.now
 
     def _held(self, frame: FrameType) -> list[Any]:

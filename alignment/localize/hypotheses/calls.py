@@ -21,7 +21,8 @@ from alignment.compare import distance
 from alignment.frameworks.base import Call, CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
-from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main, varied
+from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal, main
+from alignment.localize.hypotheses.apart import first_apart
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
@@ -48,8 +49,6 @@ SECONDS = 30.0  # of the processor, for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
 AGAIN = 24  # calls of these places
-STEPS = 6  # calls in which another form is made up for
-PARTS = frozenset({"getitem", "split", "unbind"})  # calls that take a part, in the order in which it stands
 DROPOUT = "dropout"  # the function's name, and a layer's kind
 VAGUER = (Kind.CALL_MISSING, Kind.CALL_EXTRA, Kind.OTHER_FUNCTION)
 
@@ -197,7 +196,7 @@ class _Search:
         """
         if self.s.blame.own < tolerance.FLOAT32_CONSTANT:
             return []
-        s, call = self.s, self.s.call.changed(lambda array: np.roll(array, 1))
+        s, call = self.s, self.s.call.changed(_moved_on)
         ours, theirs = s.pair.both_answers(s.path, call)
         if ours.error or theirs.error:
             return []
@@ -210,68 +209,14 @@ class _Search:
     def parting(self) -> Proposal | None:
         """The first call of the port whose result the reference has nowhere, and neither has it what is computed from that."""
         ours = None if self.theirs.error else self._traced({})
-        if ours is None:
-            return None
-        pair, roles = aligned(ours, self.theirs, self.orders, self.rtol), Roles(ours)
-        for one in itertools.chain(pair.candidates(tables=True, beyond=True), pair.candidates(tables=True)):
-            if one.outputs and all(pair.flat[value] for value in main(one)):
-                continue  # the reference's numbers in another shape, or several times
-            if one.name in LAYOUT and not pair.known(one):
-                continue  # a weight of the port's own, of two layers in one
-            following = [user for user, _ in roles.below(one.outputs, frozenset(other.name for other in ours.operations))]
-            reorders = bool(one.outputs) and one.name not in PARTS and ours.values[one.outputs[0]].dtype.kind == "f"
-            moved = reorders and pair.in_any_order(one.outputs[0])
-            again = pair.other_numbers(one) and any(user.outputs and not pair.diverges(user) for user in following)
-            if again or (not moved and any(self._recurs(pair, user) for user in following)):
-                continue
-            if (
-                one.outputs
-                and ours.values[one.outputs[0]].dtype.kind != "f"
-                and (other := self._first_apart(pair, roles)) not in (None, one)
-            ):
-                one = one if other in following else other  # positions or a mask, and another call is wrong before they are used
-            earlier = self._first_apart(pair, roles)
-            one = earlier if earlier is not None and one is not None and earlier.number < one.number else one
-            if one is not None:
-                return self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
-        first = self._first_apart(pair, roles)
-        return None if first is None else self._told(Proposal(Kind.UNKNOWN, in_full(first), first, {}))
+        one = None if ours is None else first_apart(aligned(ours, self.theirs, self.orders, self.rtol))
+        return None if one is None else self._told(Proposal(Kind.UNKNOWN, in_full(one), one, {}))
 
-    def _first_apart(self, pair: PairedCalls, roles: Roles) -> Operation | None:
-        """The first call that is given what the reference has, and from whose result a wrong output is made of wrong values alone.
-
-        A value that the reference has in another order of its numbers, too, is right: the layouts of the two sides differ. So is
-        one from which a few calls make such a value: the forms differ.
-        """
-        values, had = pair.ours.values, dict[int, bool]()
-
-        def right(value: int) -> bool:
-            if value not in had:
-                had[value] = bool(pair.flat[value]) or (varied(values[value]) and pair.in_any_order(value))
-            return had[value]
-
-        wrong = {value for value in pair.ours.results if not right(value)}
-        for one in reversed(pair.ours.operations):
-            if wrong.intersection(one.outputs):
-                wrong.update(value for value in one.inputs if not right(value))
-        made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
-        for one in (one for one in pair.ours.operations if one.file and wrong.intersection(main(one))):
-            given = [value for value in one.inputs if value in made]
-            told = values[one.outputs[0]].dtype.kind != "f" or varied(values[one.outputs[0]])
-            if given and told and all(map(right, given)) and not made_up_for(roles, one.outputs, right):
-                return one
-        return None
-
-    def _recurs(self, pair: PairedCalls, user: Operation) -> bool:
-        """Whether the reference has what a call computes, laid out otherwise."""
-        values = [value for value in user.outputs if varied(pair.ours.values[value])]
-        return user.name not in LAYOUT and any(map(pair.in_any_order, values))
-
-    def first(self) -> int | None:
-        """The number of the first suspected call; None for none."""
-        ours = None if self.theirs.error else self._before
-        found = None if ours is None else next(aligned(ours, self.theirs, self.orders, self.rtol).candidates(), None)
-        return None if found is None else found.number
+    def first(self) -> list[int | None]:
+        """The numbers of the first suspected call, and of the one where the calls part; None for none."""
+        pair = None if self.theirs.error or self._before is None else aligned(self._before, self.theirs, self.orders, self.rtol)
+        found = [] if pair is None else [next(pair.candidates(), None), first_apart(pair)]
+        return [None if one is None else one.number for one in found]
 
     def partly_right(self) -> str | None:
         """The first module inside that gets what the reference's does, and gives a further output that is nowhere there."""
@@ -488,6 +433,7 @@ class _Search:
         if trace.error or len(outputs) != len(self.expected):
             return False
         before = self.s.blame.ours.outputs
+        right_already = tolerance.EXACT_RTOL if self.rtol <= tolerance.OPERATION_RTOL else self.rtol
         for number, (made, right) in enumerate(zip(outputs, self.expected, strict=True)):
             if adapter.fixed and plain(made.shape) == plain(right.shape):
                 made = made.reshape(right.shape)
@@ -501,7 +447,7 @@ class _Search:
             elif (
                 number < len(before)
                 and before[number].shape == right.shape
-                and not close(before[number], right, tolerance.EXACT_RTOL)  # but for rounding it was right already
+                and not close(before[number], right, right_already)  # but for rounding
             ):
                 gap = distance(before[number].astype(np.float64), right.astype(np.float64))
                 if np.isfinite(gap) and distance(made, right) > 0.02 * gap:
@@ -509,14 +455,10 @@ class _Search:
         return True
 
 
-def made_up_for(roles: Roles, values: Sequence[int], right: Callable[[int], bool]) -> bool:
-    """Whether a few calls behind some values give one that is right again."""
-    for _ in range(STEPS):
-        users = {user.number: user for value in values for user in roles.users[value] if user.outputs}.values()
-        if any(all(map(right, main(user))) for user in users):
-            return True
-        values = [value for user in users for value in user.outputs]
-    return False
+def _moved_on(array: np.ndarray) -> np.ndarray:
+    """Another input of the numbers of one; a mask remains one that somebody would give: it is another sample's."""
+    mask = array.ndim > 1 and bool(((array == 0) | (array == 1)).all())
+    return np.roll(array, 1, axis=0 if mask else None)
 
 
 def _site(one: Operation) -> tuple:

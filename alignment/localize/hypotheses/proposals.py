@@ -17,7 +17,7 @@ import numpy as np
 
 from alignment.finding import Argument
 from alignment.frameworks._call_names import CAST, COMMUTATIVE, EFFECTS, SYMBOLS, computed
-from alignment.frameworks.base import CallChange, Module, Operation
+from alignment.frameworks.base import CallChange, Module, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, constant, equal
 from alignment.localize.hypotheses.call_words import (
@@ -49,6 +49,7 @@ ALONG = frozenset({"softmax", "log_softmax", "cumsum", "normalize"})  # of the v
 MOST_PARTS = 4  # of which every order is tried
 GIVEN = -1  # and less: keys of changes that are made to what the module is given, by its place
 SPREAD = LAYOUT | {"expand"}  # calls that keep the numbers, some of them several times
+MEANS = frozenset({"mean", "var", "std"})
 SEGMENT = 5  # calls of each side between values that both have
 
 
@@ -717,9 +718,18 @@ def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: lis
         return Kind.OPERAND, f"{title(last)} takes other values than in the reference, or in another order"
     if (own := listed_steps(steps)) == listed_steps(chain):
         return Kind.OPERAND, f"{own}: the same calls as in the reference, but on other values or in another order"
+    reduced = [[step for step in side if step.name in MEANS] for side in (steps, chain)]
+    counts = [[_count(trace, step) for step in side] for trace, side in zip((pair.ours, pair.theirs), reduced, strict=True)]
+    if len(counts[0]) == len(counts[1]) == 1 and reduced[0][0].name == reduced[1][0].name and counts[0] != counts[1]:
+        return Kind.OTHER_FUNCTION, f"{title(reduced[0][0])} over {counts[0][0]} values, expected over {counts[1][0]}"
     mine, theirs = without_common_ends(steps, chain)
     formula = "another formula: " if len({in_full(one) for one in mine}) > 1 < len({in_full(one) for one in theirs}) else ""
     return Kind.OTHER_FUNCTION, f"{formula}{listed_steps(mine)}, expected {listed_steps(theirs)}"
+
+
+def _count(trace: Trace, one: Operation) -> int:
+    """Of how many values a call makes one."""
+    return trace.values[one.inputs[0]].size // max(trace.values[one.outputs[0]].size, 1)
 
 
 def _place(steps: Sequence[Operation]) -> tuple[int | None, Operation]:

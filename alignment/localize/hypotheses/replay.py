@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from alignment import formulas
-from alignment.frameworks._call_names import SYMBOLS, computed
+from alignment.frameworks._call_names import PAD_MODES, SYMBOLS, computed
 from alignment.frameworks._calls import Arrays
 from alignment.frameworks.base import Behind, CallChange, Instead, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.calls import LAYOUT, PairedCalls, aligned, equal
+from alignment.localize.hypotheses.apart import first_apart, from_right
 from alignment.localize.hypotheses.call_words import (
     described,
     difference,
@@ -39,8 +40,10 @@ from alignment.models.forms.axes import Order
 from alignment.strangers import Refused
 
 SECONDS = 15.0  # of the processor, for one module
+BEFORE = 3  # calls before the one where the computations part, and that one
 MOVED = frozenset({"reshape", "transpose", "expand", "cast"})  # behind one is behind what it is given
 PARTS = 4  # of a split, of which every order is tried
+MOST_SHOWN = 16  # parts that are listed
 KEEPING = ALONG | {"flip", "roll"}  # along whatever axis, the shape stays
 REDUCING = frozenset({"sum", "mean", "max", "min", "prod", "var", "std", "norm", "logsumexp", "median"})
 SCORES = "scaled_dot_product_attention"
@@ -52,13 +55,15 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
     **{f"max_pool{count}d": {"ceil_mode": (False, True)} for count in (1, 2, 3)},
     "interpolate": {"align_corners": (False, True)},
 }
+SUMMED = {"mean": "sum", "sum": "mean"}
 NUMBERS = ("constant", "by", "from")
 # Calls that put one number into a tensor, or into a part of it.
 FILLING = {"full": "fill_value", "full_like": "fill_value", "masked_fill": "value", "setitem": "value"}
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": formulas.ACTIVATIONS["ReLU"], "silu": formulas.ACTIVATIONS["Swish"], "gelu": formulas.ACTIVATIONS["GELU"],
     "softplus": formulas.ACTIVATIONS["Softplus"], "sigmoid": formulas.sigmoid, "tanh": np.tanh, "exp": np.exp, "log": np.log,
-    "sqrt": np.sqrt, "neg": np.negative, "abs": np.abs, "square": np.square, "elu": formulas.ACTIVATIONS["ELU"],
+    "log10": np.log10, "log2": np.log2, "log1p": np.log1p, "sqrt": np.sqrt, "neg": np.negative, "abs": np.abs,
+    "square": np.square, "elu": formulas.ACTIVATIONS["ELU"],
 }  # fmt: skip
 TWO: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "matmul": np.matmul
@@ -108,7 +113,10 @@ def _mends(case: Rerun, one: Proposal) -> bool:
     if trace is None or trace.error or not case.right(trace):
         return False
     reached = {value for call in trace.operations if call.number in one.changes for value in call.outputs}
-    kinds = "fiu" if one.operation.name in FILLING else "f"  # of a token that is filled in, the number is looked up
+    laid = one.operation.name == "reshape" or one.kind is Kind.OPERAND  # of a mask, it says where and not what
+    kinds = (
+        "fiu" if one.operation.name in FILLING else "fb" if laid else "f"
+    )  # of a token that is filled in, the number is looked up
     for call in trace.operations:
         if reached & set(call.inputs):
             reached |= {value for value in call.outputs if trace.values[value].dtype.kind in kinds}
@@ -121,13 +129,39 @@ def _changes(pair: PairedCalls) -> Iterator[Proposal]:
         if one.file and one.outputs and pair.ours.values[one.outputs[0]].size:
             found.setdefault((one.file, one.line, one.function, one.site, one.name, len(one.inputs)), []).append(one)
     sites = sorted(found.values(), key=lambda site: (any(map(pair.carries, site)), not any(map(pair.diverges, site))))
-    wrong = [site for site in sites if not any(map(pair.carries, site))]
-    for some in (wrong, sites[len(wrong) :]):
-        for changes in CHANGES:
-            for site in some:
-                yield from changes(pair, site, sites)
-        for symbol, site in itertools.product(BESIDE, some):
-            yield from _beside(pair, site, sites, symbol)
+    near = _near(pair, sites)
+    twins = _twins(near)
+    wrong = [site for site in sites if site not in near and not any(map(pair.carries, site))]
+    others = [site for site in sites if site not in near and site not in wrong]
+    for some, tried in ((near, (*NEAR, *CHANGES)), (twins, (*NEAR, *CHANGES)), (wrong, CHANGES), (others, CHANGES)):
+        also = ", and likewise in the line's other calls" if some is twins else ""
+        made = (changes(pair, site, sites) for changes in tried for site in some)
+        beside = (_beside(pair, site, sites, symbol) for symbol, site in itertools.product(BESIDE, some))
+        for proposal in itertools.chain.from_iterable(itertools.chain(made, beside)):
+            yield replace(proposal, words=f"{proposal.words}{also}")
+
+
+def _near(pair: PairedCalls, sites: Sequence[Site]) -> list[Site]:
+    """The places where the calls part, and those that make what is taken there."""
+    found: list[Site] = []
+    waiting = [one for one in (first_apart(pair), from_right(pair)) if one is not None]
+    for _ in range(BEFORE):
+        lines = {(one.file, one.line, one.function) for one in waiting}
+        some = [site for site in sites if site not in found and (site[0].file, site[0].line, site[0].function) in lines]
+        found += some
+        makers = (pair.own_maker(value) for site in some for value in site[0].inputs)
+        waiting = [maker for maker in makers if maker is not None and maker.file]
+    return found
+
+
+def _twins(sites: Sequence[Site]) -> list[Site]:
+    """The same calls of one line as one place: of both sides of a comparison, or of a helper in several layers."""
+    alike: dict[tuple, Site] = {}
+    for site in sites:
+        one = site[0]
+        same_call = (len(one.inputs), str(one.attributes), "call" if one.name.startswith("call ") else one.name)
+        alike.setdefault((one.file, one.line, one.function, *same_call), []).extend(site)
+    return [twins for twins in alike.values() if twins not in sites]
 
 
 def _at(site: Site, kind: Kind, words: str, *changes: CallChange) -> Proposal:
@@ -327,6 +361,12 @@ def _reduced(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[P
             words = f"{title(one)} over axis {_axes(own)} and {title(other[0])} over {_axes(axes)}, expected the other way round"
             yield Proposal(Kind.CALL_ARGUMENT, words, one, changes)
 
+    if one.name in SUMMED and any(other.name == SUMMED[one.name] and pair.lacking(other) for other in pair.theirs.operations):
+        counts = [pair.ours.values[step.inputs[0]].size / max(pair.ours.values[step.outputs[0]].size, 1) for step in site]
+        shares = [count if one.name == "mean" else 1 / count for count in counts]
+        words = f"{title(one)} over axis {_axes(own)}, expected {SUMMED[one.name]}"
+        yield _at(site, Kind.OTHER_FUNCTION, words, *(Behind(partial(_through, partial(np.multiply, share))) for share in shares))
+
 
 def _axes(axes: tuple[int, ...]) -> str:
     return str(axes[0] if len(axes) == 1 else list(axes))
@@ -410,34 +450,48 @@ def _along(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Pro
                 attributes = {**one.attributes, "pad": tuple(map(tuple, margins))}
                 words = f"{title(one)} {one.attributes['pad'][place]} on axis {place}, expected {tuple(margins[place])}"
                 yield replace(_at(site, Kind.CALL_ARGUMENT, words, partial(_padded, attributes)), wanted={"pad": attributes["pad"]})
+        for mode in (mode for mode in PAD_MODES if mode != one.attributes.get("mode")):
+            words = f"{title(one)} mode {one.attributes.get('mode')}, expected {mode}"
+            made = _at(site, Kind.CALL_ARGUMENT, words, *(partial(_padded, {**step.attributes, "mode": mode}) for step in site))
+            yield replace(made, wanted={"mode": mode})
     if one.name == "getitem" and (index := one.spelled.get("index")) is not None:
         known = frozenset[tuple]().union(*(_parts_of(other.spelled.get("index")) for other in pair.theirs.operations))
         known -= _parts_of(index)
         alike = [step for other in sites for step in other if step.name == one.name and same(step.spelled.get("index"), index)]
-        for other in sorted(_indices(index), key=lambda index: not _parts_of(index) & known):
+        for key, other in sorted(_indices(index).items(), key=lambda item: not _parts_of(item[1]) & known):
             shown = [in_full(Operation(0, one.name, one.title, [], [], {"index": i}, {"index": i})) for i in (index, other)]
             for changed in (site, alike) if len(alike) > len(site) and alike[0] is one else (site,):
-                words = f"{shown[0]}, expected {shown[1]}" + f", {len(alike)} times" * (changed is alike)
-                yield _at(changed, Kind.CALL_ARGUMENT, words, {"index": other})
+                others = [_indices(step.spelled.get("index")) for step in changed]
+                if all(key in each for each in others):  # of a loop each in its own place
+                    words = f"{shown[0]}, expected {shown[1]}" + f", {len(alike)} times" * (changed is alike)
+                    right = [each[key] for each in others]
+                    right = right[:1] if all(same(index, right[0]) for index in right) else right
+                    yield _at(changed, Kind.CALL_ARGUMENT, words, *({"index": index} for index in right))
 
 
 def _padded(attributes: Mapping[str, Any], arrays: Arrays) -> Arrays:
     return computed("pad", attributes, arrays[0]) or []
 
 
-def _indices(index: Any) -> Iterator[Any]:
-    """Other indices that give the same shape: the one beside it, the first, the last."""
+def _indices(index: Any) -> dict[tuple, Any]:
+    """Other indices that give the same shape: the one beside it, the first, the last; by the place and what is changed there."""
     parts = list(index) if isinstance(index, tuple) else [index]
+    found: dict[tuple, Any] = {}
     for place, part in enumerate(parts):
-        others: list[Any] = []
+        others: list[tuple[str, Any]] = []
         if isinstance(part, int) and not isinstance(part, bool):
-            others = [n for n in dict.fromkeys((0, -1, part + 1, part - 1)) if n != part]
+            others = [("first", 0), ("last", -1), ("after", part + 1), ("before", part - 1)]
+            others = [(what, n) for what, n in others if n != part]
         elif isinstance(part, slice) and isinstance(part.step or 1, int) and part.stop != 0:
-            steps = dict.fromkeys((1, -1, part.step or 1, -(part.step or 1)))
-            others = [other for by in steps if (other := _further(part, by)) is not None]
-        for other in others:
+            step = part.step or 1
+            ways = (("after", 1), ("before", -1), ("a step after", step), ("a step before", -step))
+            others = [(what, other) for what, by in ways if (other := _further(part, by)) is not None]
+        for what, other in others:
             new = [*parts[:place], other, *parts[place + 1 :]]
-            yield tuple(new) if isinstance(index, tuple) else new[0]
+            whole = tuple(new) if isinstance(index, tuple) else new[0]
+            if not any(same(whole, known) for known in found.values()):
+                found[place, what] = whole
+    return found
 
 
 def _parts_of(index: Any) -> frozenset[tuple]:
@@ -598,7 +652,9 @@ def _through(function: Callable[[np.ndarray], np.ndarray], arrays: Arrays) -> Ar
 
 def _floating(pair: PairedCalls, one: Operation) -> bool:
     """Whether something may be missing behind a call: it makes one array of numbers of others."""
-    behind = bool(one.inputs) and len(one.outputs) == 1 and (one.name not in MOVED) and not one.name.endswith("_like")
+    layer = one.name.startswith("call ")  # of a recurrence the first one counts
+    single = len(one.outputs) == 1 or (layer and bool(one.outputs))
+    behind = bool(one.inputs) and single and (one.name not in MOVED) and not one.name.endswith("_like")
     return behind and pair.ours.values[one.outputs[0]].dtype.kind == "f"
 
 
@@ -660,10 +716,16 @@ def _beside(pair: PairedCalls, site: Site, sites: Sequence[Site], symbol: str) -
     made = [
         [other.outputs[part] for other in group] for group in sites if group is not site for part in range(len(group[0].outputs))
     ]
+    inside = [
+        group for group in sites if len(group) == len(site) and (group[0].file, group[0].function) == (one.file, one.function)
+    ]
+    taken = [[step.inputs[part] for step in group] for group in inside for part in range(len(group[0].inputs))]
     tried: set[bytes] = set()
-    for values in [*given, *made]:
-        maker = pair.own_maker(values[0])
-        if (maker is not None and maker.number > one.number) or len(values) not in (1, len(site)):
+    for values in [*given, *made, *taken]:
+        if len(values) not in (1, len(site)):
+            continue
+        makers = [pair.own_maker(value) for value in values]
+        if any(maker is not None and maker.number >= step.number for maker, step in zip(makers, site, strict=False)):
             continue
         arrays = [_raised(pair.ours.values[value], shape) for value in values]
         if symbol == "div" and not all(array.all() for array in arrays):
@@ -675,6 +737,7 @@ def _beside(pair: PairedCalls, site: Site, sites: Sequence[Site], symbol: str) -
             and arrays[0].size > 1
             and np.ptp(arrays[0])
             and (mark := arrays[0].tobytes()) not in tried
+            and not (symbol == "add" and equal(arrays[0], pair.ours.values[one.outputs[0]]))  # that is a factor
         ):
             tried.add(mark)
             words = f"{SYMBOLS[symbol]} {operand_words(pair, _origin(pair, values[0]))} is missing behind {described(one)}"
@@ -684,8 +747,7 @@ def _beside(pair: PairedCalls, site: Site, sites: Sequence[Site], symbol: str) -
 
 
 def _combined(function: Callable[..., np.ndarray], arrays: Arrays) -> Arrays:
-    one, other = arrays
-    return [function(one, _raised(other, one.shape))]
+    return [function(arrays[0], _raised(arrays[-1], arrays[0].shape))]
 
 
 def _origin(pair: PairedCalls, value: int) -> int:
@@ -702,6 +764,72 @@ def _raised(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return array.reshape(more + array.shape if fits else array.shape + more)
 
 
+def _exchanged_axes(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """What a call gives lies along another axis: rows and columns are exchanged, or an axis of size 1 stands elsewhere."""
+    one = site[0]
+    shape = _shape(pair, one) if len(one.outputs) == 1 and one.name not in ("transpose", "expand") else ()
+    for a, b in itertools.combinations(range(len(shape)), 2):
+        if shape[a] == shape[b] == 1 or ((shape[a] != shape[b]) is not (one.name == "reshape" and 1 in (shape[a], shape[b]))):
+            continue
+        made = _at(site, Kind.CALL_ARGUMENT, "", Behind(partial(_turned, a, b)))
+        if shape[a] == shape[b]:
+            yield replace(made, kind=Kind.OPERAND, words=f"{described(one)}: axes {a} and {b} of the result are exchanged")
+            continue
+        right = [shape[{a: b, b: a}.get(n, n)] for n in range(len(shape))]
+        places = (b, a) if shape[b] == 1 else (a, b)
+        words = f"reshape to {list(shape)}, expected {right}: along axis {places[0]}, not {places[1]}"
+        yield replace(made, words=words, wanted={"shape": tuple(right)})
+
+
+def _turned(a: int, b: int, arrays: Arrays) -> Arrays:
+    return [arrays[0].swapaxes(a, b)]
+
+
+def _grouped(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """An axis is split into groups of which each takes every other part, and should take parts that lie side by side, or the other
+    way round; by a call, by one that joins such groups again, or by both."""
+    one = site[0]
+    if one.name != "reshape":
+        return
+    for split, place, sizes in _regrouped(pair, one):
+        changes = _regrouping(pair, site, split, place)
+        count = sizes[0] * sizes[1]
+        ways = [np.arange(count).reshape(sizes).tolist(), np.arange(count).reshape(sizes[::-1]).T.tolist()]
+        shown = [str(way) if count <= MOST_SHOWN else f"{str(way[0][:3])[:-1]}, ...], ..." for way in ways]
+        words = f"{described(one)} {'splits' if split else 'joins'} {count} parts as {shown[0]}, expected {shown[1]}"
+        yield Proposal(Kind.HEADS, words, one, changes)
+        for other in sites if split else ():
+            back = other[0].name == "reshape" and other[0].number > one.number and len(other) == len(site)
+            for _, at, _ in [w for w in _regrouped(pair, other[0]) if not w[0] and w[2] == sizes] if back else ():
+                both = changes | _regrouping(pair, other, False, at)
+                yield Proposal(Kind.HEADS, f"{words}, and joined likewise in line {other[0].line}", one, both)
+
+
+def _regrouped(pair: PairedCalls, one: Operation) -> list[tuple[bool, int, tuple[int, int]]]:
+    """Where another shape splits an axis in two, or makes one of two: whether it splits, the first of the two, and their sizes."""
+    found = []
+    shapes = pair.ours.values[one.inputs[0]].shape if one.inputs else (), _shape(pair, one)
+    ends = [list(itertools.accumulate(shape, int.__mul__)) for shape in shapes]
+    for split, shape, own, others in ((True, shapes[1], ends[1], ends[0]), (False, shapes[0], ends[0], ends[1])):
+        places = range(len(shape) - 1)
+        found += [(split, n, (shape[n], shape[n + 1])) for n in places if 1 not in shape[n : n + 2] and own[n] not in others]
+    return found
+
+
+def _regrouping(pair: PairedCalls, site: Site, split: bool, place: int) -> dict[int, CallChange]:
+    return {step.number: _safe(partial(_in_groups, split, place, _shape(pair, step))) for step in site}
+
+
+def _in_groups(split: bool, place: int, shape: tuple[int, ...], arrays: Arrays) -> Arrays:
+    """The array of another shape, of which two axes are taken in the other order."""
+    array = arrays[0]
+    if not split:
+        return [array.swapaxes(place, place + 1).reshape(shape)]
+    turned = [*shape[:place], shape[place + 1], shape[place], *shape[place + 2 :]]
+    return [array.reshape(turned).swapaxes(place, place + 1)]
+
+
+NEAR = (_exchanged_axes, _grouped)  # what is tried only where the calls part, before all else
 CHANGES = (
     _usual,
     _scale,
