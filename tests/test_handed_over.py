@@ -11,7 +11,7 @@ from torch import nn
 
 from alignment.cli import main
 from alignment.frameworks import framework
-from alignment.frameworks.base import Call, Wanted
+from alignment.frameworks.base import Call, Instead, Wanted
 from alignment.localize.calls import aligned
 from alignment.localize.hypotheses.call_words import told_apart
 from alignment.models.forms.axes import Rearranged
@@ -407,3 +407,12 @@ def test_a_value_that_a_later_round_makes_is_no_operand_of_an_earlier_one(wrong,
     theirs, ours = IN_ROUNDS.format("torch", "Module"), IN_ROUNDS.format("paddle", "Layer")
     found, out = audited(ours.replace("y + x", "y + 1.5 * x") if wrong else ours, theirs)
     assert len(found) == wrong and all("ours.py:15" in one["hint"] for one in found), out
+
+
+def test_a_value_that_a_later_call_makes_cannot_be_given():
+    layer, given = paddle.nn.Sequential(paddle.nn.ReLU(), paddle.nn.Tanh()), (np.ones((2, 3), np.float32),)
+    side = framework("paddle")
+    first, second = (one.number for one in side.traced(layer, given).operations if one.name in ("relu", "tanh"))
+    trace = side.traced(layer, given, changes={first: Instead(lambda arrays: arrays[:1], ((second, 0),))})
+    assert "made later" in trace.error
+    assert not side.traced(layer, given, changes={second: Instead(lambda arrays: arrays[:1], ((first, 0),))}).error

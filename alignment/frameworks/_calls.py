@@ -18,7 +18,7 @@ import numpy as np
 
 from alignment.frameworks._call_names import Named, bound_names, named
 from alignment.frameworks._passes import Module, Stops, Tensor, leaves, mapped
-from alignment.strangers import strangers
+from alignment.strangers import Refused, strangers
 
 LIMIT = 1 << 30  # bytes of all arrays of one trace: what is called later is not noted
 OWN_FOLDER = str(Path(__file__).parent)
@@ -243,6 +243,8 @@ class Recorder:
         change = self.changes.get(number)
         if isinstance(change, Instead):
             made = {one.number: one.outputs for one in self.trace.operations} if change.others else {}
+            if any(one not in made for one, _ in change.others):
+                raise Refused("a value that is made later cannot be given")
             others = [self.trace.values[made[one][part]] for one, part in change.others]
             if isinstance(change, Behind):
                 return Behind(lambda arrays: change.function([*arrays, *others]))
