@@ -24,6 +24,9 @@ class Told:
         expected: the same from elsewhere.
         place: the function to blame, where it is not the witness's own.
         kind: of the mistake, where it is not the witness's own.
+        features: how many settings the case has beyond a plain run; of several cases that fail, the plainest is said.
+        alone: whether the case calls its ``place`` alone, so that one that passes shows the function to be right.
+        instead: the function to blame where cases show that ``place`` is right.
     """
 
     case: str
@@ -31,6 +34,9 @@ class Told:
     expected: Any
     place: str = ""
     kind: Kind | None = None
+    features: int = 0
+    alone: bool = False
+    instead: str = ""
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,11 @@ def module_of(file):
     return "mobilenetv3_common." + file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def told(edit, skip=()):
-    """The findings of all witnesses but some on shared code with one edit, in this process: place, kind, hint of each."""
+def told(edit, skip=(), together=False):
+    """The findings of all witnesses but some on shared code with one edit, in this process: place, kind, hint of each.
+
+    ``together`` gives what they say together, as first finding.
+    """
     finder = None
     if edit is not None:
         file = ROOT / "mobilenetv3_common" / edit.file
@@ -72,25 +75,26 @@ def told(edit, skip=()):
         sys.meta_path.insert(0, finder)
     try:
         witnesses = importlib.import_module("projects.witnesses").WITNESSES
-        testimony = importlib.import_module("alignment.comparisons.witnessed").Testimony
-        found = []
+        witnessed = importlib.import_module("alignment.comparisons.witnessed")
+        found, asked = [], []
         for witness in [witness for witness in witnesses if witness.place not in skip]:
-            one = testimony(witness)
+            one = witnessed.Testimony(witness)
             values = one.measure(None, "port"), one.measure(None, "reference")
             failed = not all(row.passed for row in one.judge(*values))
             finding = one.explain(*values)
             assert failed == (finding is not None), witness.place
-            if finding is not None:
-                found.append([finding.location, str(finding.kind), finding.hint, finding.measured])
-        return found
+            found += [finding] if finding is not None else []
+            asked.append(one)
+        found = [witnessed.headline(asked), *found] if together and found else found
+        return [[one.location, str(one.kind), one.hint, one.measured] for one in found]
     finally:
         if finder is not None:
             sys.meta_path.remove(finder)
 
 
-def heard(edits, skip=()):
+def heard(edits, skip=(), together=False):
     """What the witnesses but some say of each edit, by its name: made one after the other in one fresh process."""
-    given = json.dumps([list(skip), {name: edit and list(edit) for name, edit in edits.items()}])
+    given = json.dumps([list(skip), together, {name: edit and list(edit) for name, edit in edits.items()}])
     ended = subprocess.run(
         [sys.executable, "-m", "tests.shared_edits"], input=given, text=True, capture_output=True, cwd=ROOT, check=False
     )
@@ -99,5 +103,5 @@ def heard(edits, skip=()):
 
 
 if __name__ == "__main__":
-    left_out, given = json.loads(sys.stdin.read())
-    print(json.dumps({name: told(edit and Edit(*edit), left_out) for name, edit in given.items()}))
+    left_out, as_one, given = json.loads(sys.stdin.read())
+    print(json.dumps({name: told(edit and Edit(*edit), left_out, as_one) for name, edit in given.items()}))

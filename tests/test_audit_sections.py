@@ -269,7 +269,8 @@ DEFAULTS = {  # how the reference fills a weight, or makes one of its own: the p
 def test_a_default_of_the_port_is_a_mistake_where_the_reference_has_another_than_its_own_default(audit, case, tmp_path):
     line, wrong = DEFAULTS[case]
     theirs = "\nimport copy\nclass Own(nn.Module):\n    def __init__(self, weight):\n        super().__init__()\n"
-    theirs += "        self.weight, self.bias = weight, nn.Parameter(torch.zeros(64))\n        nn.init.kaiming_uniform_(weight, a=5**0.5)\n"
+    theirs += "        self.weight, self.bias = weight, nn.Parameter(torch.zeros(64))\n"
+    theirs += "        nn.init.kaiming_uniform_(weight, a=5**0.5)\n"
     theirs += "    def forward(self, x):\n        return x @ self.weight.T + self.bias\n"
     theirs += (
         "\nclass Wide(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(256, 64)\n"

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from alignment.compare import Quantity
 from alignment.comparisons import witnessed
 from alignment.comparisons.comparison import Compared
 from alignment.comparisons.explain import locate
@@ -14,6 +15,7 @@ from alignment.comparisons.result import StepResult
 from alignment.coverage import coverage_of
 from alignment.finding import Finding
 from alignment.kinds import Kind
+from alignment.report.table import table
 from alignment.witness import Told, Witness
 from projects.witnesses import WITNESSES
 from tests.shared_edits import Edit, heard
@@ -157,12 +159,12 @@ LOOP_EDITS = {
         "distilling.py", "    teacher.eval()\n", "", "distilling: the teacher's mode", "update 1: teacher",
     ),
     "the teacher's own weights for its average": Edit(
-        "distilling.py", '"checkpoint_weights": "auto",', '"checkpoint_weights": "raw",', "run.build_run: the loss",
+        "distilling.py", '"checkpoint_weights": "auto",', '"checkpoint_weights": "raw",', "distilling._teacher",
         "moving average",
     ),
     "the teacher's temperature and share exchanged": Edit(
         "distilling.py", "config.distill_temperature, config.distill_alpha)", "config.distill_alpha, config.distill_temperature)",
-        "run.build_run: the loss", "a teacher",
+        "distilling.build_criterion", "a teacher",
     ),
     "clipping left out": Edit(
         LOOP, "run.optimizer, config.clip_norm, run.precision", "run.optimizer, None, run.precision",
@@ -365,6 +367,23 @@ REWRITES = {
 }  # fmt: skip
 
 
+TOGETHER = {  # edits whose first witness is one of a special run; what all of them say together
+    "an evaluation leaves pictures out": Edit(
+        "evaluation.py", "plan = BatchPlan(len(index), config", "plan = BatchPlan(len(index) - 2, config",
+        "evaluation._validation", "plain: line 4 of the log",
+    ),
+    "the share of the teacher is ignored": Edit(
+        "distilling.py", "config.distill_temperature, config.distill_alpha)", "config.distill_temperature, 0.5)",
+        "distilling.build_criterion", "a teacher by its weights: update 1: loss",
+    ),
+    "the average is not evaluated": Edit(
+        "evaluation.py", "with run.average.applied() if averaged else", "with run.average.applied() if False else",
+        "evaluation.evaluate_run", "moving average",
+    ),
+    "an evaluation in training mode": Edit("evaluation.py", "    model.eval()\n", "", "evaluation.evaluate", "plain: line 4"),
+}  # fmt: skip
+
+
 def assert_found(name, findings):
     edit = {**EDITS, **LOOP_EDITS}[name]
     assert findings, f"{name}: no witness says it"
@@ -475,6 +494,42 @@ def test_a_witness_that_raises_or_tells_nothing_fails(context):
     assert result.compared[0].explain().kind is Kind.RAISES
     _, result = listened(context, witness())
     assert not result.quantities[0].passed
+
+
+def test_of_several_witnesses_the_plainest_case_is_said_and_the_others_are_named():
+    special = witness(Told("a teacher: line 1", 1, 2, "loop.loss", features=3), place="distilling")
+    plain = [Told("plain: loss", 1, 1), Told("plain: line 1", 3, 2, "evaluate", features=0, instead="evaluate.loader")]
+    several = Told("smoothing: line 1", 1, 2, "evaluate", features=1)
+    for by_itself, place in (((), "evaluate"), ((2, 2), "evaluate.loader"), ((1, 2), "evaluate")):
+        alone = [Told("by itself", *by_itself, "evaluate", features=1, alone=True)] if by_itself else []
+        heard = [
+            witnessed.Testimony(one) for one in (special, witness(several, *plain, place="training"), witness(*alone, place="last"))
+        ]
+        for one in heard:
+            one.measure(None, "port")
+        found = witnessed.headline(heard)
+        assert found.location == place and found.hint.startswith("plain: line 1: 3, expected 2; also seen: a teacher, smoothing")
+        assert ("by itself" in found.hint) == (by_itself == (1, 2))
+    assert witnessed.headline(heard[:1]).location == "loop.loss" and witnessed.headline([]) is None
+
+
+def test_a_plain_mistake_is_said_plainly_though_a_special_run_belongs_to_an_earlier_step(context):
+    """The later step was not run: its witness is heard once the first has failed."""
+    special = Witness("distilling", (), "x", lambda: iter([Told("a teacher: loss", 1, 2, features=3)]), 4)
+    for right, place in ((2, "evaluate"), (1, "distilling")):
+        plain = Witness("training", (), "x", lambda right=right: iter([Told("plain: loss", 1, right, "evaluate")]), 6)
+        given = context(dataclasses.replace(context().project, witnesses=(special, plain)))
+        step = witnessed.listen(given, 4, StepResult(4, "loss", stored=True))
+        assert locate(given, [step], with_table=False).first.location == place
+        step.quantities.append(Quantity("model.loss", [], mean_abs_diff=0.0))
+        assert "FAILED" in (said := table([step])) and "yes" not in said, "that both sides agree says nothing"
+
+
+@pytest.mark.slow
+def test_mistakes_of_what_every_run_does_are_said_of_the_plain_run():
+    found = heard({name: edit[:3] for name, edit in TOGETHER.items()}, TORCHVISION, together=True)
+    for name, (*_, place, words) in TOGETHER.items():
+        assert found[name][0][0] == place and words in found[name][0][2], found[name]
 
 
 def test_a_topic_is_covered_only_where_its_witness_was_heard(context):

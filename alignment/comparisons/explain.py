@@ -12,7 +12,7 @@ from alignment.comparisons.model import explain as models
 from alignment.comparisons.precision import low_precision as precision
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.rows import in_words, place_of
-from alignment.comparisons.witnessed import Testimony
+from alignment.comparisons.witnessed import Testimony, of_all_steps
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.strangers import strangers
@@ -63,6 +63,8 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
         outcome.first = outcome.first or broken or failed.raised or quantity_finding(context, failed)
         if outcome.first.kind is Kind.UNKNOWN:  # what a value from outside says of shared code says more
             outcome.first = next(_of_shared_code(failed), outcome.first)
+        if outcome.first.shared:
+            outcome.first = of_all_steps(context, results) or outcome.first
     if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start

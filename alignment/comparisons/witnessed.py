@@ -18,6 +18,7 @@ from alignment.strangers import strangers
 from alignment.witness import Told, Witness
 
 SHOWN, FEW = 90, 8  # characters of a value that is shown, and numbers that are all shown
+ALSO = 3  # further cases that are named
 
 
 class Testimony:
@@ -48,19 +49,58 @@ class Testimony:
         return [row]
 
     def explain(self, port: Mapping[str, Any], reference: Mapping[str, Any]) -> Finding | None:
-        stage: Any = NAMES[self.witness.step]
-        if (found := self._first()) is not None:
-            told, words = found
-            kind, place = told.kind or self.witness.kind, told.place or self.witness.place
-            return Finding(stage, place, kind, f"{told.case}: {words}", f"against {self.witness.source}; {SHARED}")
-        if self.raised:
-            return Finding(stage, self.witness.place, Kind.RAISES, "shared code raises where it must not", self.raised)
-        return None
+        return headline([self])
+
+    def failing(self) -> list[tuple[Told, str]]:
+        """The values that are not as they must be, and how, the plainest cases first."""
+        found = [(one, words) for one in self.told if (words := apart(one.computed, one.expected))]
+        return sorted(found, key=lambda one: one[0].features)
 
     def _first(self) -> tuple[Told, str] | None:
-        """The first value that is not as it must be, and how."""
-        found = ((one, words) for one in self.told if (words := apart(one.computed, one.expected)))
-        return next(found, None)
+        return next(iter(self.failing()), None)
+
+
+def headline(heard: Sequence[Testimony]) -> Finding | None:
+    """What several witnesses say of one mistake: the plainest case that fails, and the names of the others."""
+    failing = [(one.witness, *found) for one in heard for found in one.failing()]
+    if not failing:
+        raised = next((one for one in heard if one.raised), None)
+        if raised is None:
+            return None
+        place, words = raised.witness.place, "shared code raises where it must not"
+        return Finding(_stage(raised.witness), place, Kind.RAISES, words, raised.raised)
+    witness, told, words = min(failing, key=lambda one: one[1].features)
+    place = told.place or witness.place
+    by_itself = [one for testimony in heard for one in testimony.told if one.alone and one.place == place]
+    if told.instead and by_itself and not any(one is other for one in by_itself for _, other, _ in failing):
+        place = told.instead
+    cases = dict.fromkeys(one.case.partition(":")[0] for _, one, _ in failing)
+    others = [case for case in cases if case != told.case.partition(":")[0]]
+    more = (
+        f"; also seen: {', '.join(others[:ALSO])}{f' and {len(others) - ALSO} more' if len(others) > ALSO else ''}"
+        if others
+        else ""
+    )
+    measured = f"against {witness.source}; {SHARED}"
+    return Finding(_stage(witness), place, told.kind or witness.kind, f"{told.case}: {words}{more}", measured)
+
+
+def _stage(witness: Witness) -> Any:
+    return NAMES[witness.step]
+
+
+def of_all_steps(context: Context, results: Sequence[StepResult]) -> Finding | None:
+    """The headline of all the project's witnesses; those of steps that were not run are heard now.
+
+    A mistake in what every run does fails the witness of a special run first, as it belongs to an earlier step.
+    """
+    compared = [one.comparison for result in results for one in result.compared if isinstance(one, Compared)]
+    heard = {one.witness.place: one for one in compared if isinstance(one, Testimony)}
+    for witness in context.project.witnesses:
+        if witness.place not in heard:
+            heard[witness.place] = Testimony(witness)
+            heard[witness.place].measure(context, "port")
+    return headline(list(heard.values()))
 
 
 def apart(computed: Any, expected: Any) -> str:

@@ -6,9 +6,6 @@ import math
 import sys
 from typing import Any
 
-import torch
-from torch import nn
-
 OF_LAYERS = "torch.nn.modules."
 BETWEEN = ("torch.nn.init", "torch.overrides", "torch.utils._contextlib")  # modules between who asks and what fills
 
@@ -34,23 +31,22 @@ def is_default(kind: type) -> bool:
     return getattr(filling, "__module__", "").startswith(OF_LAYERS)
 
 
-def draw_defaults(model: nn.Module) -> None:
+def draw_defaults(model: Any) -> None:
     """Fill the parameters of layers of PyTorch as these do, and those of other classes as a linear layer does.
 
     A vector of such a class, but for a bias beside a weight, has no default: it gets values that nobody chooses.
     """
-    with torch.no_grad():
-        for module in reversed(list(model.modules())):  # an attention fills layers inside of it once more
-            if is_default(type(module)):
-                (getattr(module, "reset_parameters", None) or module._reset_parameters)()  # type: ignore[operator, union-attr]
-            elif not type(module).__module__.startswith("torch."):
-                for name, tensor in module.named_parameters(recurse=False):
-                    _draw_linear(module, name, tensor)
+    for module in reversed(list(model.modules())):  # an attention fills layers inside of it once more
+        if is_default(type(module)):
+            (getattr(module, "reset_parameters", None) or module._reset_parameters)()
+        elif not type(module).__module__.startswith("torch."):
+            for name, tensor in module.named_parameters(recurse=False):
+                _draw_linear(module, name, tensor)
 
 
-def _draw_linear(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+def _draw_linear(module: Any, name: str, tensor: Any) -> None:
     weight = tensor if tensor.ndim > 1 else getattr(module, "weight", None) if name == "bias" else None
-    if isinstance(weight, torch.Tensor) and weight.ndim > 1:
+    if weight is not None and getattr(weight, "ndim", 0) > 1:
         bound = 1 / math.sqrt(max(weight[0].numel(), 1))
         tensor.uniform_(-bound, bound)
     else:

@@ -332,7 +332,8 @@ class Torch(Taped):
             yield lambda tensor: tensor is not None and tensor.data_ptr() in noted.places
 
     def draw_defaults(self, model: nn.Module) -> bool:
-        draw_defaults(model)
+        with torch.no_grad():
+            draw_defaults(model)
         return True
 
     def rounds_eps(self, module: nn.Module) -> bool:

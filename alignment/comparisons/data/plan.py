@@ -72,7 +72,9 @@ def training(seed: int) -> Iterator[BadPlan]:
         steps = size // (batch * world)
         if any(len(found) != steps or any(len(keys) != batch for keys in found) for found in ranks):
             full = f"expected {counted(steps, 'full batch')} a rank"
-            yield BadPlan("BatchPlan: last batch", full, f"{case}: {[len(f) for f in ranks]}")
+            more = sum(len(keys) for found in ranks for keys in found) > steps * batch * world
+            place = "BatchPlan: short batch" if more else "BatchPlan: last batch"
+            yield BadPlan(place, f"a short batch is kept, {full}" if more else full, f"{case}: {[len(f) for f in ranks]}")
             continue
         shuffled = sampling.epoch_order(size, seed, 1).tolist()
         together = [key for step in range(steps) for found in ranks for key in found[step]]
@@ -186,6 +188,7 @@ BAD = {
     "BatchPlan: order": Kind.ORDER,
     "BatchPlan: ranks": Kind.ORDER,
     "BatchPlan: last batch": Kind.BATCH_DROPPED,
+    "BatchPlan: short batch": Kind.COUNT,
     "BatchPlan: repeats": Kind.ORDER,
     "epoch_order: epoch": Kind.NOT_RESHUFFLED,
     "epoch_order: seed": Kind.NOT_INDEPENDENT,

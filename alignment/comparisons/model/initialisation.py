@@ -97,8 +97,8 @@ class _Choices:
         """The tensors that are not drawn as the framework draws them by default."""
         if not self.framework.draw_defaults(self.model):
             return frozenset()
-        drawn = [lambda seeds, redraw=redraw: _states(self.context, self.role, {}, seeds, redraw) for redraw in (True, False)]
-        return frozenset(one.name for one in compare(*drawn)[0] if one.words)
+        by_default, chosen = (partial(_states, self.context, self.role, {}, by_default=one) for one in (True, False))
+        return frozenset(one.name for one in compare(by_default, chosen)[0] if one.words)
 
 
 def findings(context: Context) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ accumulated update's.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import io
 import signal
@@ -34,7 +35,7 @@ from mobilenetv3_common.train_log import SCALARS, read_json_lines
 from projects.witnesses.loop import network
 from projects.witnesses.loop.backend import Array, Backend
 from projects.witnesses.loop.network import SIZE
-from projects.witnesses.loop.script import DEFAULTS, History, Pictures, Script
+from projects.witnesses.loop.script import DEFAULTS, History, Pictures, Script, right_of
 
 TRAIN, VAL = (6, 5, 4, 3, 2, 2), (3, 2, 2, 1, 1, 2)  # pictures of each class
 MIXING: dict[str, Any] = {"epochs": 3, "mixup_alpha": 0.5, "cutmix_alpha": 1.0, "mix_group": 2, "mix_off_epochs": 1}
@@ -123,20 +124,53 @@ def lines_of(output: Path) -> list[dict[str, Any]]:
     )
 
 
+def features_of(changes: dict[str, Any]) -> int:
+    """How many settings a run has beyond the plain one; how long it is does not count."""
+    return len(changes.keys() - {"epochs", "lr", "print_every"})
+
+
 def compared(
-    case: str, expected: History, backend: Backend, output: Path, skip: int = 0, whole_log: bool = False
+    case: str,
+    expected: History,
+    backend: Backend,
+    output: Path,
+    features: int,
+    skip: int = 0,
+    whole_log: bool = False,
+    loss: str = PLACES["loss"],
 ) -> Iterator[Told]:
-    """All that a run did beside what it had to do; ``skip`` updates were made before it began, and are in its log or not."""
+    """All that a run did beside what it had to do.
+
+    Args:
+        case: its name.
+        expected: what it had to do.
+        backend, output: what it did.
+        features: settings beyond the plain run.
+        skip: updates that were made before it began.
+        whole_log: whether these are in its log.
+        loss: what a wrong loss is blamed on.
+    """
+    told = _compared(case, expected, backend, output, skip, whole_log, {**PLACES, "loss": loss})
+    yield from (dataclasses.replace(one, features=features) for one in told)
+
+
+def _compared(
+    case: str, expected: History, backend: Backend, output: Path, skip: int, whole_log: bool, places: dict[str, str]
+) -> Iterator[Told]:
     count = min(len(backend.updates), len(expected.updates) - skip)
+    lines = list(_lines(case, expected, output, 0 if whole_log else skip))
     for number in range(count):
+        if not expected.averages:  # what an evaluation between two updates tells may be why the second is wrong
+            yield from [line for update, line in lines if update <= skip + number]
+            lines = [(update, line) for update, line in lines if update > skip + number]
         made, right = backend.updates[number], expected.updates[skip + number]
-        for part, place in PLACES.items():
+        for part, place in places.items():
             kind = proved(part, made.get(part), right[part])
             yield Told(f"{case}: update {skip + number + 1}: {part}", made.get(part), right[part], place, kind)
     yield Told(f"{case}: updates", len(backend.updates), len(expected.updates) - skip, "training._loop: updates", Kind.COUNT)
     if not skip:
         yield from _averages(case, expected, backend)
-    yield from _lines(case, expected, output, 0 if whole_log else skip)
+    yield from (line for _, line in lines)
     meta = read_checkpoint(output / "latest.safetensors").meta
     ending = {name: meta.get(name, "missing") for name in expected.ending}
     yield Told(f"{case}: the last checkpoint", ending, expected.ending, "training._loop: the run's end")
@@ -164,14 +198,18 @@ def _averages(case: str, expected: History, backend: Backend) -> Iterator[Told]:
         yield Told(f"{case}: step {number + 1} of the moving average", made, right, place, kind)
 
 
-def _lines(case: str, expected: History, output: Path, skip: int) -> Iterator[Told]:
+def _lines(case: str, expected: History, output: Path, skip: int) -> Iterator[tuple[int, Told]]:
+    """Each line of the log, with the update after which it is written."""
     made, right = lines_of(output), [line for line in expected.lines if line["update"] > skip]
     for number, (ours, theirs) in enumerate(zip(made, right, strict=False)):
         own = {name: value for name, value in ours.items() if name in (*TOLD, "kind", "epoch", "iter", "update")}
         place = LINES[theirs["kind"]] if own["kind"] == theirs["kind"] else "training._loop: evaluations"
         kind = Kind.SHARED if theirs["kind"] == "train" else Kind.EVALUATION
-        yield Told(f"{case}: line {number + 1} of the log", own, theirs, place, kind)
-    yield Told(f"{case}: lines of the log", len(made), len(right), "training._loop: evaluations", Kind.COUNT)
+        instead = "evaluation.evaluate_run" if expected.averages else "evaluation._validation"
+        instead = instead if place == LINES["eval"] else ""
+        yield theirs["update"], Told(f"{case}: line {number + 1} of the log", own, theirs, place, kind, instead=instead)
+    last = len(expected.updates)
+    yield last, Told(f"{case}: lines of the log", len(made), len(right), "training._loop: evaluations", Kind.COUNT)
 
 
 def told(settings: dict[str, dict[str, Any]]) -> Iterator[Told]:
@@ -181,7 +219,7 @@ def told(settings: dict[str, dict[str, Any]]) -> Iterator[Told]:
         data = written(folder / "data")
         for case, changes in settings.items():
             backend, output = trained(folder, data, case.replace(" ", "_"), **changes)
-            yield from compared(case, Script(material(), **changes).run(), backend, output)
+            yield from compared(case, Script(material(), **changes).run(), backend, output, features_of(changes))
 
 
 # --- step 5: what makes an update ------------------------------------------------------------------------------------------
@@ -238,7 +276,7 @@ def _built() -> Iterator[Told]:
     with tempfile.TemporaryDirectory() as name:
         backend, _ = trained(Path(name), written(Path(name, "data")), "run", **{**BUILT, "epochs": 1})
         built = [{setting: getattr(config, setting) for setting in BUILT} for config in backend.configs]
-        yield Told("settings of the network", built, [BUILT], "run.build_run: build_model", Kind.RECIPE)
+        yield Told("settings of the network", built, [BUILT], "run.build_run: build_model", Kind.RECIPE, len(BUILT))
 
 
 def _damaged() -> Iterator[Told]:
@@ -255,10 +293,17 @@ def _damaged() -> Iterator[Told]:
     made = evaluate(backend, model, loader, pictures.classes, backend.ranks, None)  # type: ignore[arg-type]
     counted = np.setdiff1d(np.arange(len(images)), left_out)
     logits = network.forward(dict(model.state), images[counted], False, False, None).logits
-    top1 = float((logits.argmax(1) == labels[counted]).mean())
-    expected = {"samples": len(counted), "skipped": 2, "top1": top1, "loss": network.cross_entropy(logits, labels[counted])[0]}
+    top1, top5 = right_of(logits, labels[counted]).mean(0)
+    expected = {
+        "samples": len(counted),
+        "skipped": 2,
+        "top1": top1,
+        "top5": top5,
+        "loss": network.cross_entropy(logits, labels[counted])[0],
+    }
     found = {name: getattr(made, name) for name in expected}
-    yield Told("an evaluation in which two pictures are damaged", found, expected, "evaluation.evaluate", Kind.PADDING_COUNTED)
+    kind = Kind.PADDING_COUNTED
+    yield Told("an evaluation in which two pictures are damaged", found, expected, "evaluation.evaluate", kind, 1, alone=True)
 
 
 def _cached() -> Iterator[Told]:
@@ -270,10 +315,10 @@ def _cached() -> Iterator[Told]:
         for number, given in enumerate(changes):
             with mock.patch.object(training, "PictureCache", lambda folder, content, *rest: keys.append(content)):
                 trained(folder, data, f"run {number}", epochs=1, picture_cache=str(folder / "cache"), **given)
-        yield Told("keys of three decodings", len(set(keys)), 3, "training.micro_batches: picture cache")
+        yield Told("keys of three decodings", len(set(keys)), 3, "training.micro_batches: picture cache", features=1)
         with_cache: dict[str, Any] = {"picture_cache": str(folder / "cache"), "epochs": 2}
         backend, output = trained(folder, data, "cached", **with_cache)
-        yield from compared("with a cache", Script(material()).run(), backend, output)
+        yield from compared("with a cache", Script(material()).run(), backend, output, 1)
 
 
 def _stopped(folder: Path, data: Path, backend: Backend) -> list[Any]:
@@ -295,24 +340,28 @@ def _diverging() -> Iterator[Told]:
             trained(folder, data, "ends", backend, epochs=3, save_every=2)
         except Diverged as error:
             said = error.line
-        yield Told("a run that diverges", ["diverged" in said, len(backend.updates)], [True, 8], "training.update: divergence")
+        yield Told(
+            "a run that diverges", ["diverged" in said, len(backend.updates)], [True, 8], "training.update: divergence", features=1
+        )
         saved = [int(path.stem.removeprefix("update_")) for path in sorted((folder / "ends").glob("update_*"))]
-        yield Told("its checkpoints", saved, [4, 5, 6], "training.update: divergence", Kind.STATE_NOT_SAVED)
+        yield Told("its checkpoints", saved, [4, 5, 6], "training.update: divergence", Kind.STATE_NOT_SAVED, 1)
         stopped = _stopped(folder, data, Backend(overflowing=3))
-        yield Told("a run whose gradients are infinite", stopped, [True, 3, False], "training._healthy")
+        yield Told("a run whose gradients are infinite", stopped, [True, 3, False], "training._healthy", features=1)
         backend, _ = trained(folder, data, "goes on", Backend(poisoned=(7,)), epochs=3, save_every=2, roll_back=1, ema_decay=0.5)
         expected = Script(material(), lowered=(6, 0.5), epochs=3, ema_decay=0.5).run()
         again = backend.updates[8:]
-        yield Told("updates after it went back", len(again), len(expected.updates) - 6, "rolling_back", Kind.COUNT)
+        yield Told("updates after it went back", len(again), len(expected.updates) - 6, "rolling_back", Kind.COUNT, 2)
         twice, output = trained(folder, data, "twice", Backend(poisoned=(7, 12)), epochs=3, save_every=2, roll_back=2)
         rate = twice.updates[-1]["rate"]
-        yield Told("the rate after it went back twice", rate, DEFAULTS["lr"] / 4, "rolling_back", Kind.LR_SCALED)
+        yield Told("the rate after it went back twice", rate, DEFAULTS["lr"] / 4, "rolling_back", Kind.LR_SCALED, 2)
         kept = read_checkpoint(output / "latest.safetensors").meta["rate_factor"]
         factors = [read_json_lines(output)[-1]["lr"] / DEFAULTS["lr"], kept]
-        yield Told("the factor told and kept after it went back twice", factors, [0.25, 0.25], "Run.lower_rates", Kind.LR_SCALED)
+        yield Told("the factor told and kept after it went back twice", factors, [0.25, 0.25], "Run.lower_rates", Kind.LR_SCALED, 2)
         for number, (made, right) in enumerate(zip(again, expected.updates[6:], strict=False)):
             for part in PLACES:
-                yield Told(f"update {number + 1} after it went back: {part}", made.get(part), right[part], "rolling_back")
+                yield Told(
+                    f"update {number + 1} after it went back: {part}", made.get(part), right[part], "rolling_back", features=2
+                )
 
 
 def _recorded() -> Iterator[Told]:
@@ -355,7 +404,7 @@ def resumed() -> Iterator[Told]:
                 meta = read_checkpoint(file).meta
                 where = f"{case}: resumed after {meta['update']} updates"
                 backend, again = trained(folder, data, f"{case} {number}", **changes, resume=str(file))
-                yield from compared(where, expected, backend, again, skip=int(meta["update"]))
+                yield from compared(where, expected, backend, again, features_of(changes) + 1, int(meta["update"]))
 
 
 def teacher() -> Iterator[Told]:
@@ -372,4 +421,5 @@ def teacher() -> Iterator[Told]:
             changes: dict[str, Any] = {"epochs": 1, "distill_alpha": 0.25, "distill_temperature": 2.0}
             expected = Script(material(), own if averaged else raw, **changes).run()
             backend, student = trained(folder, data, case, **changes, teacher=str(folder / f"{case}.safetensors"))
-            yield from compared(f"a teacher by {case}", expected, backend, student)
+            place = "distilling._teacher" if averaged else "distilling.build_criterion"
+            yield from compared(f"a teacher by {case}", expected, backend, student, features_of(changes) + 1 + averaged, loss=place)

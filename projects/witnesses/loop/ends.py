@@ -13,7 +13,7 @@ from alignment.witness import Told
 from mobilenetv3_common.checkpoint import read_checkpoint
 from mobilenetv3_common.errors import Diverged
 from projects.witnesses.loop.backend import Backend, Killed
-from projects.witnesses.loop.cases import compared, lines_of, material, trained, written
+from projects.witnesses.loop.cases import compared, features_of, lines_of, material, trained, written
 from projects.witnesses.loop.script import Script
 
 PER_EPOCH, BATCHES = 5, 3  # updates of an epoch, and batches of an evaluation, of the pictures
@@ -41,12 +41,14 @@ def _killed() -> Iterator[Told]:
             done = 2 * PER_EPOCH * changes.get("eval_every", 1)
             where, meta = f"{case}, killed in its second evaluation", read_checkpoint(folder / "run/latest.safetensors").meta
             saved = [meta.get("update"), meta.get("to_evaluate")]
-            yield Told(f"{where}: updates saved, to be evaluated", saved, [done, True], "run.checkpoint_of", Kind.STATE_NOT_SAVED)
+            yield Told(
+                f"{where}: updates saved, to be evaluated", saved, [done, True], "run.checkpoint_of", Kind.STATE_NOT_SAVED, 1
+            )
             backend, output = trained(folder, data, "run", **changes, resume="auto")
             evaluated = [line["update"] for line in lines_of(output) if line["kind"] == "eval"]
             right = [line["update"] for line in expected.lines if line["kind"] == "eval"]
-            yield Told(f"{where}: evaluations after", evaluated, right, "run.restore: to_evaluate", Kind.STATE_NOT_RESTORED)
-            yield from compared(where, expected, backend, output, done, whole_log=True)
+            yield Told(f"{where}: evaluations after", evaluated, right, "run.restore: to_evaluate", Kind.STATE_NOT_RESTORED, 1)
+            yield from compared(where, expected, backend, output, features_of(changes) + 1, done, whole_log=True)
 
 
 def _not_finite() -> Iterator[Told]:
@@ -61,6 +63,6 @@ def _not_finite() -> Iterator[Told]:
                 said = error.line
             found = ["diverged" in said, len(backend.updates)]
             where = f"weights become no numbers {case}"
-            yield Told(where, found, [True, update], "training.save", Kind.NOT_FINITE)
+            yield Told(where, found, [True, update], "training.save", Kind.NOT_FINITE, 1)
             saved = [int(path.stem.removeprefix("update_")) for path in sorted((folder / "run").glob("update_*"))]
-            yield Told(f"{where}: checkpoints", saved, left, "training.save", Kind.STATE_NOT_SAVED)
+            yield Told(f"{where}: checkpoints", saved, left, "training.save", Kind.STATE_NOT_SAVED, 1)
