@@ -24,6 +24,7 @@ from alignment.project import PARTS, Project, load_project
 from alignment.repair.candidates import Candidate
 from alignment.repair.search import likely
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import State
 
 RANKS = 2  # processes of the step that trains on several
 
@@ -36,12 +37,18 @@ def main(call: dict[str, Any]) -> None:
             weights are kept), ``localize``, ``in_haste`` (a step ends where something has failed), ``suspect`` (a row that is
             compared early then), ``port_alone`` (nothing that the reference runs is edited, so that its training runs may be kept,
             too), ``others`` (models besides the first, on which step 1 is run too), ``seed``, ``repair`` (packages and files in
-            which a correction may be looked for), and ``about``, to say besides what the project is made of.
+            which a correction may be looked for), ``changes`` (nothing, or what ``bench.trials.main`` is to try), and ``about``,
+            to say besides what the project is made of.
 
     The result has ``status`` (the command's exit status), ``step`` (the first that failed), ``problem``,
     ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), ``finding`` and ``candidates``. It is written
     before localisation begins, and again after it.
     """
+    if call["changes"]:
+        from bench import trials  # which imports this file
+
+        trials.main(call)
+        return
     start = time.monotonic()
     found: dict[str, Any] = {"status": 0, "step": None, "problem": "", "seconds": {}, "not_run": {}, "finding": None}
     found["candidates"] = []
@@ -106,16 +113,25 @@ def _that_pass(project: Project, weights: Path) -> list[str]:
 
 def _context(project: Project, model: str, weights: Path, **settings: Any) -> Context:
     """A context with the kept weights of the reference; they do not depend on an edit of the port."""
-    file = weights / f"{model}{settings.get('seed') or ''}.npz"
-    if file.exists():
-        with np.load(file) as kept:
-            context = Context(project, model, given_state=dict(kept), **settings)
-        check(context)
-        return context
-    context = Context(project, model, **settings)
+    state = kept_state(weights, model, settings.get("seed", 0))
+    context = Context(project, model, given_state=state, **settings)
     check(context)
-    np.savez(file, **context.material.weights.state)  # type: ignore[arg-type]
+    if state is None:
+        np.savez(_state_file(weights, model, settings.get("seed", 0)), **context.material.weights.state)  # type: ignore[arg-type]
     return context
+
+
+def kept_state(weights: Path, model: str, seed: int) -> State | None:
+    """The kept weights of the reference; None where there are none yet."""
+    file = _state_file(weights, model, seed)
+    if not file.exists():
+        return None
+    with np.load(file) as kept:
+        return dict(kept)
+
+
+def _state_file(weights: Path, model: str, seed: int) -> Path:
+    return weights / f"{model}{seed or ''}.npz"
 
 
 def about(project: Project) -> dict[str, Any]:

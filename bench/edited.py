@@ -207,6 +207,50 @@ class Workshop:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             yield running.pop(name), attempt
 
+    def first_right(
+        self, task: Task, changes: Sequence[Mapping[str, str]], begin: int, budget: float
+    ) -> tuple[int | None, int]:
+        """Which of several changes of one edited copy is the first with which its step passes, and how many were tried.
+
+        The copy is imported once (``bench.trials``), which takes a small part of what an attempt for each takes.
+
+        Args:
+            task: the copy, its one step, the suspect, and the limit of each trial, in seconds of a processor.
+            changes: files of the copy -> their texts.
+            begin: number of the first to be tried.
+            budget: seconds.
+        """
+        listed, name = self.folder / "changes.json", "changes"
+        listed.write_text(json.dumps([dict(one) for one in changes]), encoding="utf-8")
+        each = task.limit or self._limit(task.steps)
+        of_port = {one.partition(".")[0] for one in (*self.parts.values(), *self.builders)}
+        of_reference = {one.partition(".")[0] for one in self.theirs}
+        touched = {file for one in changes for file in one}
+        call = self._call(self.folder / name, name, task)
+        call["limit"] = budget + 8 * each + LEAST_LIMIT
+        call["call"] |= {
+            "changes": str(listed),
+            "port_packages": sorted(of_port - of_reference),
+            "port_alone": self._edits_port_alone({*task.changed, *touched}),
+            "begin": begin,
+            "budget": budget,
+            "each": each,
+            "at_once": self.jobs,
+        }
+        make_copy(self.root, self.folder / name, self.own, task.changed)
+        try:
+            assert self._server.stdin is not None and self._server.stdout is not None
+            self._server.stdin.write(json.dumps(call) + "\n")
+            self._server.stdin.flush()
+            if not self._server.stdout.readline():
+                raise RuntimeError(f"the fork server ended: {_last_line(self.folder / 'server.log')}")
+            out = self.folder / f"{name}.json"
+            found = json.loads(out.read_text()) if out.exists() else {"right": None, "tried": 0}
+            out.unlink(missing_ok=True)
+            return found["right"], found["tried"]
+        finally:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
     # --- the processes -----------------------------------------------------------------------------------------------------
 
     def _edits_port_alone(self, changed: Iterable[str]) -> bool:
@@ -234,6 +278,7 @@ class Workshop:
                 "port_alone": about or self._edits_port_alone(task.changed),
                 "seed": task.seed,
                 "repair": list(task.repair),
+                "changes": "",
                 "others": self.others,
                 "about": about,
                 "every_model": self.every_model,

@@ -26,9 +26,9 @@ from bench.patch_rows import Row
 
 QUICKEST = 3  # the step that shows that the project as it is can be run
 LIMIT = 1800.0  # seconds for one attempt
-# Seconds for one trial, over which the change has made a network that is far too large, or a loop without an end: what is always
-# granted, and how many times as long as the step took with the mistake.
-LEAST_TRIAL, TRIAL_FACTOR = 30.0, 3.0
+# Seconds of a processor for one trial, over which the change has made a network that is far too large, or a loop without an end:
+# what is always granted, in which a whole step passes, and how many times as long as the step took with the mistake.
+LEAST_TRIAL, TRIAL_FACTOR = 60.0, 3.0
 CHECKS = {"alignment", "bench", "tests"}
 SOURCE = "edits"
 
@@ -96,35 +96,39 @@ class _Search:
 
     def files(self, contents: Mapping[Path, bytes]) -> dict[str, str]:
         """All files that differ from the project's, where some of them become others."""
-        return {**self.changed, **{str(file.relative_to(self.folder)): text.decode() for file, text in contents.items()}}
+        return {**self.changed, **self._texts(contents)}
 
-    def first(self, budget: float) -> tuple[int | None, int]:
-        """The first candidate with which the step passes, and how many were tried."""
-        end, right, tried, row = time.monotonic() + budget, list[int](), 0, self.found.problem.partition(": ")[0]
+    def first(self, begin: int, budget: float) -> tuple[int | None, int]:
+        """The first candidate from a number on with which the step passes, and how many were tried."""
+        row = self.found.problem.partition(": ")[0]
         limit = LEAST_TRIAL + TRIAL_FACTOR * (sum(self.found.by_step.values()) or self.found.seconds)
+        changes = [self._texts(applied([self.fix(number)])) for number in range(len(self.found.candidates))]
+        task = Task("trials", self.changed, [self.fault.step], quick=True, suspect=row, limit=limit)
+        return self.shop.first_right(task, changes, begin, budget)
 
-        def tasks() -> Iterator[Task]:
-            nonlocal tried
-            for number in range(len(self.found.candidates)):
-                if right or time.monotonic() > end:
-                    return
-                tried += 1
-                files = self.files(applied([self.fix(number)]))
-                yield Task(str(number), files, [self.fault.step], quick=True, suspect=row, limit=limit)
-
-        for task, attempt in self.shop.run(tasks()):
-            if attempt.outcome == "passed":
-                right.append(int(task.key))
-        return min(right, default=None), tried
+    def _texts(self, contents: Mapping[Path, bytes]) -> dict[str, str]:
+        return {str(file.relative_to(self.folder)): text.decode() for file, text in contents.items()}
 
 
 def _search(row: Row, search: _Search, budget: float) -> None:
-    """Look for a candidate, write it as a patch, apply that as a person would, and run the whole step with another seed."""
-    number, tried = search.first(budget)
-    if number is None:
-        row.problem = f"{tried} of {len(search.found.candidates)} candidates tried"
-        return
+    """Look for a candidate with which the whole step passes with another seed, too; what passes trials alone is left."""
+    end, begin, tried = time.monotonic() + budget, 0, 0
+    while begin < len(search.found.candidates):
+        number, more = search.first(begin, max(end - time.monotonic(), 0.0))
+        tried += more
+        if number is None:
+            break
+        _verify(row, search, number)
+        if row.verified or time.monotonic() > end:
+            return
+        begin = number + 1
+    row.problem = row.problem or f"{tried} of {len(search.found.candidates)} candidates tried"
+
+
+def _verify(row: Row, search: _Search, number: int) -> None:
+    """Write a candidate as a patch, apply that as a person would, and run the whole step with another seed."""
     fix = search.fix(number)
+    before = {edit.file: edit.file.read_bytes() for edit in fix}
     row.written, row.by, row.patch = True, search.found.candidates[number][0], diff([fix])
     (search.folder / "fix.diff").write_text(row.patch, encoding="utf-8")
     done = subprocess.run(["git", "apply", "fix.diff"], capture_output=True, text=True, check=False)
@@ -135,6 +139,9 @@ def _search(row: Row, search: _Search, budget: float) -> None:
         row.verified = again.outcome == "passed"
         row.restored = all(_same(text, search.shop.root / name) for name, text in after.items())
         row.problem = "" if row.verified else f"still wrong: {again.outcome}: {again.problem}"
+    if not row.verified:
+        for file, content in before.items():
+            file.write_bytes(content)
 
 
 def _same(text: str, file: Path) -> bool:

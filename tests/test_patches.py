@@ -16,7 +16,7 @@ import pytest
 from bench.cli import bench
 from bench.edited import Attempt
 from bench.patch_cases import PORT, REFERENCE, functional_cases, layer_cases
-from bench.patch_edits import _Search, corrector, sources_of
+from bench.patch_edits import _search, _Search, corrector, sources_of
 from bench.patch_rows import Row, table
 from bench.patches import edits_of_steps, sample
 from projects.mobilenetv3.edits import EDITS
@@ -73,25 +73,56 @@ def test_a_correction_changes_no_check_and_nothing_of_the_reference():
     assert sources_of(Shop()) == wanted  # type: ignore[arg-type]
 
 
-def test_a_trial_that_does_not_end_is_stopped_long_before_the_search_is(tmp_path):
-    """A change may make a network that is far too large: its trial once lasted longer than the whole budget."""
-    (tmp_path / "port.py").write_text("a = 1\n")
-    tasks = []
+class Shop:
+    """A workshop in which the candidates of some numbers pass a trial, and those of some texts the whole step."""
 
-    class Shop:
-        root = tmp_path
+    def __init__(self, root, passing=(), whole=()):
+        self.root, self.passing, self.whole = root, passing, whole
+        self.tasks, self.budgets = [], []
 
-        def run(self, given):
-            for task in given:
-                tasks.append(task)
-                yield task, Attempt("timed out")
+    def first_right(self, task, changes, begin, budget):
+        self.tasks.append(task)
+        self.budgets.append(budget)
+        right = next((number for number in self.passing if number >= begin), None)
+        return right, len(changes) - begin if right is None else right - begin + 1
 
-    changes = [("constant", [("port.py", 4, 5, "8")]), ("constant", [("port.py", 4, 5, "2")])]
-    found = Attempt("failed", problem="row: differs", by_step={"5": 10.0}, candidates=changes)
+    def run(self, tasks):
+        for task in tasks:
+            yield task, Attempt("passed" if task.changed["port.py"] in self.whole else "failed", problem="row: differs")
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """Looks for a correction of ``a = 1`` among three; gives what came of it."""
+    (tmp_path / "port.py").write_text("a = 0\n")
     (tmp_path / "copy").mkdir()
-    search = _Search(Shop(), SimpleNamespace(step=5), {}, tmp_path / "copy", found)
-    assert search.first(budget=240.0) == (None, 2)
-    assert [task.limit for task in tasks] == [60.0, 60.0] and all(task.quick for task in tasks)
+    monkeypatch.chdir(tmp_path / "copy")
+    changes = [("constant", [("port.py", 4, 5, text)]) for text in "820"]
+    found = Attempt("failed", problem="row: differs", by_step={"5": 10.0}, candidates=changes)
+
+    def search(shop):
+        row = Row("mistake", "kind", "edits")
+        _search(row, _Search(shop, SimpleNamespace(step=5), {"port.py": "a = 1\n"}, tmp_path / "copy", found), 240.0)
+        return row
+
+    return tmp_path, search
+
+
+def test_a_trial_that_does_not_end_is_stopped_long_before_the_search_is(searched):
+    """A change may make a network that is far too large: its trial once lasted longer than the whole budget."""
+    folder, search = searched
+    shop = Shop(folder)
+    row = search(shop)
+    assert not row.written and row.problem == "3 of 3 candidates tried"
+    assert [task.limit for task in shop.tasks] == [90.0] and shop.tasks[0].quick and shop.tasks[0].suspect == "row"
+
+
+def test_what_passes_a_trial_and_not_the_whole_step_is_refused_and_the_search_goes_on(searched):
+    folder, search = searched
+    row = search(Shop(folder, passing=(0, 2), whole=("a = 0\n",)))
+    assert row.verified and row.restored and row.problem == "" and "+a = 0" in row.patch, row
+    refused = search(Shop(folder, passing=(0, 1)))
+    assert not refused.verified and refused.problem == "still wrong: failed: row: differs"
 
 
 def test_a_sample_of_edits_is_of_the_steps_that_owe_them():

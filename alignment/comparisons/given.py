@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from alignment.comparisons.earlier import Earlier
 from alignment.frameworks.base import Framework
 from alignment.models.links import Link
 from alignment.project import ModelSpec, Project, Side
@@ -68,6 +69,7 @@ class Given:
         suspect: name of a row that failed in an earlier attempt: in haste, what makes it is compared first.
         kept: a folder in which step 6 keeps the reference's training runs for the next attempt; none where None. They depend on
             nothing of the port.
+        earlier: what an attempt with another port has measured, or is to be measured for later ones; none where None.
         progress: what is told how far a long step is.
     """
 
@@ -99,6 +101,7 @@ class Given:
     in_haste: bool = False
     suspect: str = ""
     kept: Path | None = None
+    earlier: Earlier | None = field(default=None, compare=False)
     progress: Progress = field(default_factory=Progress, compare=False)
 
     def __post_init__(self) -> None:

@@ -157,6 +157,8 @@ class Networks:
         Raises:
             UserError: the weights do not fit.
         """
+        if share_dropout and name in (ready := self.known.get("ready", {})):
+            return ready.pop(name)
         kind, _, draw = name.partition("#")
         role, exact, low = "port" if name.startswith("port") else "reference", kind.endswith("64"), kind.endswith("16")
         unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of

@@ -17,6 +17,7 @@ from alignment.kinds import Kind
 from alignment.strangers import strangers
 from alignment.witness import Told, Witness
 
+WITNESS = "witness"  # how the names of their rows begin
 SHOWN, FEW = 90, 8  # characters of a value that is shown, and numbers that are all shown
 ALSO = 3  # further cases that are named
 
@@ -39,7 +40,7 @@ class Testimony:
         return {f"{number}: {one.case}": one.computed if role == "port" else one.expected for number, one in enumerate(self.told)}
 
     def judge(self, port: Mapping[str, Any], reference: Mapping[str, Any]) -> Sequence[Quantity]:
-        row = Quantity(f"witness.{self.witness.place}", [len(self.told)])
+        row = Quantity(f"{WITNESS}.{self.witness.place}", [len(self.told)])
         if self.raised:
             row.fail(f"raises {self.raised}")
         elif (found := self._first()) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -405,10 +405,25 @@ def override_left_out(region: Region) -> Iterator[SourceEdit]:
 
 @maker
 def slice_left_out(region: Region) -> Iterator[SourceEdit]:
-    """``planes[::-1]`` becomes ``planes``."""
+    """``planes[::-1]`` becomes ``planes``; also everywhere in the function where the same slice stands."""
+    alike: dict[str, list[ast.Subscript]] = {}
     for node in region.nodes():
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             yield region.source.replaced(node, region.source.text(node.value))
+            alike.setdefault(ast.unparse(node.slice), []).append(node)
+    for nodes in alike.values():
+        if len(nodes) > 1:
+            yield _all_at_once(region.source, [region.source.replaced(node, region.source.text(node.value)) for node in nodes])
+
+
+def _all_at_once(source: PortFile, edits: Sequence[SourceEdit]) -> SourceEdit:
+    """Several edits as one, with what stands between them."""
+    ordered = sorted(edits, key=lambda one: one.start)
+    start, end, text = ordered[0].start, ordered[0].end, ordered[0].text
+    for one in ordered[1:]:
+        if one.start >= end:  # none within another
+            text, end = text + source.content[end : one.start].decode() + one.text, one.end
+    return SourceEdit(source.file, start, end, text, ordered[0].line)
 
 
 @maker

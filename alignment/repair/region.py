@@ -6,8 +6,10 @@ import ast
 import builtins
 import contextlib
 import functools
+import itertools
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +17,7 @@ from alignment.repair.edits import SourceEdit
 from alignment.repair.mirror import Definition, bound_by
 from alignment.repair.source import PortFile
 
+NAME = re.compile(r"[A-Za-z_]\w*")
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
 
 
@@ -106,6 +109,52 @@ class Region:
             return bool(self.lacking) and any(ast.dump(one) in self.lacking for one in ast.parse(text).body)
         return False
 
+    def row_of(self, edit: SourceEdit) -> frozenset[float]:
+        """The numbers of the row of a table in which a change is, besides the one that it changes; none elsewhere."""
+        for start, end, row in self._rows:
+            if start <= edit.start and edit.end <= end:
+                held = [n for n in row.elts if self.source.span(n) != (edit.start, edit.end)]
+                numbers = [n.value for n in held if isinstance(n, ast.Constant) and type(n.value) in (int, float)]
+                return frozenset(map(float, numbers))
+        return frozenset()
+
+    @functools.cached_property
+    def _rows(self) -> list[tuple[int, int, ast.Tuple | ast.List]]:
+        rows = [n for n in ast.walk(self.function) if isinstance(n, ast.Tuple | ast.List) and len(n.elts) > 2]
+        rows = [n for n in rows if sum(isinstance(one, ast.Constant) for one in n.elts) > len(n.elts) / 2]
+        return [(*self.source.span(n), n) for n in rows]
+
+    def puts_in_order(self, edit: SourceEdit) -> bool:
+        """Whether the calls of the function come more nearly in the order of the reference's after a change."""
+        if not isinstance(self.function, Definition) or not self._order:
+            return False
+        start, end = self.source.span(self.function)
+        content = self.source.content
+        text = content[start : edit.start] + edit.text.encode() + content[edit.end : end]
+        return _disorder(_names_in_order(text), self._order) < self._own_disorder
+
+    @functools.cached_property
+    def _own_disorder(self) -> int:
+        return _disorder(_names_in_order(self.source.text(self.function).encode()), self._order)
+
+    @functools.cached_property
+    def _order(self) -> list[str]:
+        return [name for one in self.theirs[:1] for name in _names_in_order(ast.unparse(one).encode())]
+
+    def leaves_out_alone(self, edit: SourceEdit) -> bool:
+        """Whether a change leaves out a call or an attribute that the file has nowhere else, nor the reference's function."""
+        before, after = (set(NAME.findall(text)) for text in (self.source.content[edit.start : edit.end].decode(), edit.text))
+        gone = before - after
+        return bool(gone) and after <= before and any(self._often.get(name) == 1 for name in gone - self._theirs_say)
+
+    @functools.cached_property
+    def _often(self) -> Counter[str]:
+        return Counter(NAME.findall(self.source.content.decode()))
+
+    @functools.cached_property
+    def _theirs_say(self) -> set[str]:
+        return {name for one in self.theirs for name in NAME.findall(ast.unparse(one))}
+
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:
         """Those of the function that hold no others."""
@@ -126,6 +175,18 @@ class Region:
         near = [node for node in found if self.line and covers(node, self.line)]
         yield from near
         yield from (node for node in found if not (self.line and covers(node, self.line)))
+
+
+def _names_in_order(text: bytes) -> list[str]:
+    """Names of a text that are called, each once, in the order in which they are written."""
+    return list(dict.fromkeys(re.findall(r"(\w+)\(", text.decode())))
+
+
+def _disorder(ours: list[str], theirs: list[str]) -> int:
+    """How many pairs of names that both have come in another order."""
+    places = {name: number for number, name in enumerate(theirs)}
+    common = [places[name] for name in ours if name in places]
+    return sum(a > b for a, b in itertools.combinations(common, 2))
 
 
 def _words(tree: ast.AST) -> set[str]:

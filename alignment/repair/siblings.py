@@ -22,7 +22,8 @@ from alignment.repair.mirror import Definition
 from alignment.repair.region import NUMBER, Region
 
 Spot = tuple[str, str]  # what is called, and a keyword, a position or a column
-INSTEAD = re.compile(rf"({NUMBER.pattern})\b[^,;:]*, expected ({NUMBER.pattern})", re.I)
+# "kernel 3x3, expected 5x5", "all values 0.1, expected all values 0"
+INSTEAD = re.compile(rf"({NUMBER.pattern})(?:x\d+)?\b[^,;:]*, expected (?:[a-z]+ )*({NUMBER.pattern})", re.I)
 ENOUGH = 12  # names of a module, or values of a place, that take one's part
 
 

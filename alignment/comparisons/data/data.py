@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.comparisons.comparison import Compared, Comparison, Measurement, compare
+from alignment.comparisons.comparison import Compared, Comparison, Measurement, compare, measure
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import draws, errors, plan, presets
 from alignment.comparisons.data.batches import Batches, Loading, batches_of, order_of, without_pixels
@@ -165,11 +165,11 @@ def _views(context: Context, result: StepResult) -> None:
         loading = Loading(index, EvalPreset(VIEW_SIZE * 8 // 7, VIEW_SIZE, tta=view), workers=1 if view == "flip" else 0)
         views = Batches({f"eval.views.{view}": loading})
         try:
-            reference = views.measure(context, "reference")
+            reference = measure(context, views, "reference")
         except UserError:  # a part without views
             continue
         try:
-            port = views.measure(context, "port")
+            port = measure(context, views, "port")
         except UserError:
             if "several views" in context.project.without:
                 continue

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from alignment.comparisons.comparison import Compared, Comparison, Measurement, judged
+from alignment.comparisons.comparison import Compared, Comparison, Measurement, judged, measure
 from alignment.comparisons.context import Context
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.result import Enough, StepResult
 from alignment.comparisons.run.averages import Averages
 from alignment.comparisons.run.checkpoints import lacks_checkpoints
 from alignment.comparisons.run.divergence import Divergence
@@ -60,7 +60,10 @@ def compare(context: Context, result: StepResult, comparisons: Sequence[type[Com
                 one = one.after(theirs)
                 own = measured(context, one, "port")
             if own is not None and theirs is not None:
+                before = len(result.quantities)
                 add(result, one, own, theirs)
+                if context.earlier and context.earlier.judged(one, result.quantities[before:]):
+                    raise Enough(result)
     # A network whose seed is forgotten begins with other weights than a file's, too.
     result.compared.sort(key=lambda one: isinstance(one, Compared) and isinstance(one.comparison, Option))
     result.not_run = "; ".join(filter(None, [result.not_run, lacks_checkpoints(context)]))
@@ -69,7 +72,7 @@ def compare(context: Context, result: StepResult, comparisons: Sequence[type[Com
 def measured(context: Context, comparison: Comparison, role: str) -> Measurement | None:
     """What one side gives; None for an option that the reference refuses, or that the project says the port is without."""
     try:
-        return comparison.measure(context, role)
+        return measure(context, comparison, role)
     except UserError as error:
         if not isinstance(comparison, Option):
             raise

@@ -18,7 +18,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Quantity, judge_equal, relative
-from alignment.comparisons.comparison import Measurement, Value
+from alignment.comparisons.comparison import Measurement, Value, measure
 from alignment.comparisons.context import Context
 from alignment.comparisons.model.explain import in_float32
 from alignment.comparisons.result import StepResult
@@ -86,8 +86,8 @@ def run(context: Context, plan: Plan | None = None) -> StepResult:
         context.progress.expect(trial.updates() / (1 - runs.SHARE))
         start_run(context, "port", trial.config, "32", trial.start[0])  # one that cannot start fails before the reference trains
         with context.reference.framework.threads(1), beside(context) as submit:
-            theirs = submit(trial.measure, context, "reference")
-            ours = trial.measure(context, "port")
+            theirs = submit(measure, context, trial, "reference")
+            ours = measure(context, trial, "port")
             runs.add(result, trial, ours, theirs.result())
     result.cover(*topics(trial.config))
     if not context.in_haste:

@@ -216,6 +216,9 @@ def _compare_run(context: Context, result: StepResult, run: Run, lanes: dict[str
         for kind in ("gradients", "state"):
             judge_tensors(result, run, number, now, kind, flips, history)
         _judge_loss(result, run, number, now, history)
+        if context.in_haste and result.differs:
+            ahead.cancel()
+            return
         beginning = beginning or Beginning.of(now)
     assert beginning is not None
     _judge_rates(result, run, history)
