@@ -588,3 +588,77 @@ def test_a_trial_does_not_run_the_users_script_again(method, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "check.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "begun\n3\n", done.stdout + done.stderr
+
+
+def first_of(folder: Path, port: str, words: str, reference: str = "", name: str = "") -> list[str]:
+    """What candidates make of the last function of a file, or of a value, the likeliest first."""
+    (folder / "port.py").write_text(port)
+    source = PortFile.of(folder / "port.py")
+    made = [n for n in ast.walk(source.tree) if isinstance(n, Definition) and (not name or n.name == name)]
+    node = made[-1] if made else source.tree.body[-1].value
+    theirs = tuple(n for n in ast.walk(ast.parse(reference)) if isinstance(n, Definition))
+    region = Region(source, node, words=words, theirs=theirs, languages=("paddle", "torch"))
+    return [applied([one.fix])[source.file].decode() for one in ranked(region)]
+
+
+TABLE = "ROWS = [(3, 16, 16), (3, 72, 24), (3, 120, 48), (3, 240, 40)]\n"
+
+
+@pytest.mark.parametrize("said", ["kernel 3x3, expected 5x5", "all kernels 3, expected all kernels 5"])
+def test_the_row_of_a_table_whose_numbers_the_finding_says_is_changed_first(said, tmp_path):
+    made = first_of(tmp_path, TABLE, f"kernel_size: {said}: shape (120, 1, 3, 3), expected (120, 1, 5, 5)")
+    assert made[0] == TABLE.replace("(3, 120", "(5, 120")
+    other = first_of(tmp_path, TABLE, f"kernel_size: {said}: shape (72, 1, 3, 3), expected (72, 1, 5, 5)")
+    assert other[0] == TABLE.replace("(3, 72", "(5, 72")
+
+
+TWICE = "def batches(it):\n    if it:\n        yield from list(it)[:-1]\n    yield from list(map(abs, it))[:-1]\n"
+
+
+def test_the_same_slice_is_left_out_everywhere_or_in_one_place(tmp_path):
+    made = [ast.unparse(ast.parse(text)) for text in first_of(tmp_path, TWICE, "batch_dropped")]
+    right = ast.unparse(ast.parse(TWICE.replace("[:-1]", "")))
+    assert right in made and ast.unparse(ast.parse(TWICE.replace("(it)[:-1]", "(it)"))) in made
+
+
+STEP = """
+def step(model, optimizer, limit):
+    decay(optimizer)
+    clip(model, limit)
+    optimizer.step()
+    optimizer.clear()
+"""
+
+
+def test_statements_come_in_the_order_of_the_reference_first(tmp_path):
+    right = STEP.replace("    decay(optimizer)\n    clip(model, limit)\n", "    clip(model, limit)\n    decay(optimizer)\n")
+    theirs = right.replace("clear()", "zero_grad()").replace("(model, limit)", "(model.all(), limit)")
+    exchanges = [text for text in first_of(tmp_path, STEP, "", theirs) if sorted(text.split()) == sorted(STEP.split())]
+    assert len(exchanges) >= 3 and exchanges[0] == right
+    assert exchanges != [text for text in first_of(tmp_path, STEP, "") if sorted(text.split()) == sorted(STEP.split())]
+
+
+OVERRIDDEN = """
+class Pictures(Base):
+    size = 4
+
+    def __getitem__(self, key):
+        pixels, label = super().__getitem__(key)
+        return pixels, label + 1
+"""
+
+
+def test_a_method_that_the_reference_does_not_have_is_left_out_early(tmp_path):
+    without = "class Pictures(Base):\n    size = 4"
+    places = [
+        [ast.unparse(ast.parse(text)) for text in first_of(tmp_path, OVERRIDDEN, "", theirs)].index(without)
+        for theirs in ("", "def __getitem__(self, key):\n    return super().__getitem__(key)")
+    ]
+    assert places[0] < places[1], places
+
+
+def test_what_is_called_here_alone_is_left_out_before_what_is_called_elsewhere(tmp_path):
+    port = "def other(x):\n    return abs(x)\n\n\ndef total(x):\n    return abs(x) + int(x)\n"
+    made = first_of(tmp_path, port, "", "def total(x):\n    return x", "total")
+    rare, usual = (port.replace("abs(x) + int(x)", text) for text in ("abs(x)", "int(x)"))
+    assert made.index(rare) < made.index(usual)
