@@ -207,9 +207,7 @@ class Workshop:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             yield running.pop(name), attempt
 
-    def first_right(
-        self, task: Task, changes: Sequence[Mapping[str, str]], begin: int, budget: float
-    ) -> tuple[int | None, int]:
+    def first_right(self, task: Task, changes: Sequence[Mapping[str, str]], begin: int, budget: float) -> tuple[int | None, int]:
         """Which of several changes of one edited copy is the first with which its step passes, and how many were tried.
 
         The copy is imported once (``bench.trials``), which takes a small part of what an attempt for each takes.
@@ -245,7 +243,7 @@ class Workshop:
             if not self._server.stdout.readline():
                 raise RuntimeError(f"the fork server ended: {_last_line(self.folder / 'server.log')}")
             out = self.folder / f"{name}.json"
-            found = json.loads(out.read_text()) if out.exists() else {"right": None, "tried": 0}
+            found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"right": None, "tried": 0}
             out.unlink(missing_ok=True)
             return found["right"], found["tried"]
         finally:

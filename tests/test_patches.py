@@ -16,7 +16,7 @@ import pytest
 from bench.cli import bench
 from bench.edited import Attempt
 from bench.patch_cases import PORT, REFERENCE, functional_cases, layer_cases
-from bench.patch_edits import _search, _Search, corrector, sources_of
+from bench.patch_edits import _Search, _search, corrector, sources_of
 from bench.patch_rows import Row, table
 from bench.patches import edits_of_steps, sample
 from projects.mobilenetv3.edits import EDITS

@@ -23,7 +23,7 @@ from bench.swapped import LiveFunctions
 from bench.trials import PASSED, _child
 from projects.mobilenetv3.project import PROJECT
 
-SOURCE = '''
+SOURCE = """
 import functools
 
 FACTOR = 2
@@ -56,7 +56,7 @@ def outer():
 
 
 HELD = outer()
-'''
+"""
 
 
 @pytest.fixture

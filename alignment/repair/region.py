@@ -114,8 +114,8 @@ class Region:
         for start, end, row in self._rows:
             if start <= edit.start and edit.end <= end:
                 held = [n for n in row.elts if self.source.span(n) != (edit.start, edit.end)]
-                numbers = [n.value for n in held if isinstance(n, ast.Constant) and type(n.value) in (int, float)]
-                return frozenset(map(float, numbers))
+                values = [n.value for n in held if isinstance(n, ast.Constant)]
+                return frozenset(float(one) for one in values if isinstance(one, int | float) and not isinstance(one, bool))
         return frozenset()
 
     @functools.cached_property
