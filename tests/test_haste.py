@@ -41,3 +41,17 @@ def test_what_failed_in_an_earlier_attempt_is_compared_first(context, name):
         result = run_step(FAULTS[name].step, in_haste(context, project).but(suspect=f"{SUSPECTS[name]}.row"))
     rows = [row.name for row in result.quantities if not row.name.startswith("witness.")]
     assert result.failed and rows and all(row.startswith(SUSPECTS[name]) for row in rows), rows
+
+
+def test_the_optimizer_that_failed_in_an_earlier_attempt_is_updated_first(context):
+    with injected(PROJECT, "rmsprop_alpha") as project:
+        result = run_step(5, in_haste(context, project).but(suspect="optimizer.rmsprop.groups"))
+    groups = [row.name for row in result.quantities if ".groups" in row.name]
+    assert result.failed and groups and all(name.startswith("optimizer.rmsprop.") for name in groups), groups
+
+
+def test_a_run_of_updates_ends_with_the_one_that_failed(context):
+    with injected(PROJECT, "adam_with_l2") as project:
+        result = run_step(5, in_haste(context, project).but(suspect="adamw.eval.row"))
+    made = [(int(row.name.partition(".iter")[2].partition(".")[0]), row.passed) for row in result.quantities if ".iter" in row.name]
+    assert made and max(number for number, _ in made) == min(number for number, passed in made if not passed)
