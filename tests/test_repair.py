@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from alignment.repair.edits import applied, diff
 from alignment.repair.kept import kept
 from alignment.repair.mirror import Definition, Mirror, key
 from alignment.repair.region import Region
+from alignment.repair.regions import _Regions
 from alignment.repair.source import PortFile
 from tests.conftest import ROOT
 
@@ -662,3 +664,27 @@ def test_what_is_called_here_alone_is_left_out_before_what_is_called_elsewhere(t
     made = first_of(tmp_path, port, "", "def total(x):\n    return x", "total")
     rare, usual = (port.replace("abs(x) + int(x)", text) for text in ("abs(x)", "int(x)"))
     assert made.index(rare) < made.index(usual)
+
+
+SPEC = """
+def spec(name):
+    return ModelSpec(port=make(name), blocks=blocks, small_shape=(3, 48, 48), load=own, last_layer="fc")
+"""
+
+
+@pytest.mark.parametrize("stage", ["weights", "forward"])
+def test_where_weights_are_wrong_the_projects_own_loading_is_left_out_first(stage, tmp_path):
+    (tmp_path / "project.py").write_text(SPEC)
+    search = SimpleNamespace(
+        finding=SimpleNamespace(stage=stage),
+        context=SimpleNamespace(spec=SimpleNamespace(load=print)),
+        files=[tmp_path / "project.py"],
+        source=PortFile.of,
+        words="weights_swapped: it holds the values of another tensor",
+    )
+    search.region = lambda source, node: Region(source, node, words=search.words)
+    regions = list(_Regions.of_loading(search))  # type: ignore[arg-type]
+    assert bool(regions) is (stage == "weights")
+    for region in regions:
+        first = ranked(region)[0]
+        assert applied([first.fix])[region.source.file].decode() == SPEC.replace(" load=own,", "")

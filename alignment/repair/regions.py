@@ -323,7 +323,8 @@ class _Regions:
             for source in filter(None, map(self.source, self.files)):
                 for node in [one for one in ast.walk(source.tree) if isinstance(one, Definition)]:
                     calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and _called_with(one, "load")]
-                    yield from (self.region(source, one) for one in calls[:1])
+                    said = f"{self.words}; its own load is to blame"
+                    yield from (replace(self.region(source, one), words=said) for one in calls[:1])
 
 
 def _says_nothing(node: ast.AST) -> bool:
