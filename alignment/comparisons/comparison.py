@@ -131,7 +131,8 @@ def of_both(context: Context, comparison: Comparison) -> tuple[Measurement, Meas
 
 def measure(context: Context, comparison: Comparison, role: str) -> Measurement:
     """What one side gives, now or in an earlier attempt."""
-    return context.earlier.measure(context, comparison, role) if context.earlier else comparison.measure(context, role)
+    earlier = getattr(context, "earlier", None)
+    return earlier.measure(context, comparison, role) if earlier else comparison.measure(context, role)
 
 
 def measured(context: Context, comparison: Comparison) -> Compared | Unmeasured:
@@ -157,7 +158,8 @@ def compare(context: Context, result: StepResult, comparison: Comparison) -> Com
     """
     before = len(result.quantities)
     compared = judged(result, comparison, *of_both(context, comparison))
-    enough = context.earlier is not None and context.earlier.judged(comparison, result.quantities[before:])
+    earlier = getattr(context, "earlier", None)
+    enough = earlier is not None and earlier.judged(comparison, result.quantities[before:])
     if context.in_haste and (enough or result.differs):
         raise Enough(result)
     return compared

@@ -62,7 +62,7 @@ def compare(context: Context, result: StepResult, comparisons: Sequence[type[Com
             if own is not None and theirs is not None:
                 before = len(result.quantities)
                 add(result, one, own, theirs)
-                if context.earlier and context.earlier.judged(one, result.quantities[before:]):
+                if (earlier := getattr(context, "earlier", None)) and earlier.judged(one, result.quantities[before:]):
                     raise Enough(result)
     # A network whose seed is forgotten begins with other weights than a file's, too.
     result.compared.sort(key=lambda one: isinstance(one, Compared) and isinstance(one.comparison, Option))
