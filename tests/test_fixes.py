@@ -36,7 +36,7 @@ from alignment.repair.search import QUICK, corrections
 from alignment.repair.search import SEARCHED as SEARCHED_FOR
 from alignment.report.page_cards import cards as drawn
 from alignment.report.sections import Sections, is_sentence
-from alignment.report.table import kind_and_source
+from alignment.report.table import kind_and_source, with_kind
 from tests.test_audit_sections import PADDLE, TORCH
 
 # What becomes of the port's source -> the corrected line, in evaluation mode or in training mode.
@@ -362,6 +362,8 @@ def test_what_a_card_says_in_words_stands_outside_of_the_source():
     assert Place("norm", "unknown", "", "1").card().startswith("a difference at norm\n")
     through = Finding("forward", "conv", Kind.STRIDE, "stride 1", "1", source="ours.py:9", via="ours.py:3")
     assert kind_and_source(through).endswith("line to change: ours.py:9 (via ours.py:3)")
+    whole = with_kind(replace(through, hint="ours.py:9: eps 1e-3; ours.py:3: and momentum"))
+    assert whole.count("ours.py:9") == 1 and "eps 1e-3; ours.py:3: and momentum (" in whole
     assert "Line to change: ours.py:9 (via ours.py:3)." in drawn([through], [], []).replace("<wbr>", "")
     assert "line: ours.py:9 (via ours.py:3)" in Place("conv", "stride", "", "1", "ours.py:9", via="ours.py:3").card()
     assert "<p>the same line as mistake 1.</p>" in page and page.count("<pre") == 1

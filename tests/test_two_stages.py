@@ -222,6 +222,50 @@ def test_what_is_to_be_detached_inside_a_module_is_named_at_the_line_that_hands_
     assert line.startswith(f"{at('moved = self.move(shift if')}: ") and "detach is missing" in line
 
 
+class Refined(nn.Module):
+    """Points that each turn moves, and that the next turn begins with."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.move = nn.ModuleList([nn.Linear(7, 5) for _ in range(3)]), nn.Linear(5, 2)
+
+    def forward(self, x):
+        points, out, every = x[..., :2].sigmoid(), x, []
+        for number, layer in enumerate(self.layers):
+            out = layer(torch.cat([out, points], -1)).tanh()
+            moved = (self.move(out) + points).sigmoid() if number else (self.move(out) - points).sigmoid()
+            points = moved.detach()
+            every.append(points * out.sum(-1, keepdim=True))
+        return torch.stack(every)
+
+
+class OwnRefined(paddle.nn.Layer):
+    def __init__(self, through=False):
+        super().__init__()
+        self.layers, self.move = paddle.nn.LayerList([paddle.nn.Linear(7, 5) for _ in range(3)]), paddle.nn.Linear(5, 2)
+        self.through = through
+
+    def forward(self, x):
+        points, out, every = PF.sigmoid(x[..., :2]), x, []
+        for number, layer in enumerate(self.layers):
+            out = paddle.tanh(layer(paddle.concat([out, points], -1)))
+            if number:  # noqa: SIM108
+                here = PF.sigmoid(self.move(out) + points)
+            else:
+                here = PF.sigmoid(self.move(out) - points)
+            here = here if self.through else here.detach()
+            points = here
+            every.append(points * out.sum(-1, keepdim=True))
+        return paddle.stack(every)
+
+
+def test_a_detach_that_is_missing_where_a_loop_hands_a_value_on_is_named_there():
+    """The value is made in two lines, and taken in others: the line between them gives it the name of the next turn."""
+    assert not found(lambda: OwnRefined(), Refined)
+    (line,) = found(lambda: OwnRefined(True), Refined)
+    assert line.startswith(f"{at('points = here')}: ") and "a gradient flows back through here" in line
+
+
 @pytest.mark.parametrize(
     "index", [[0, 5], (slice(None), [-4]), (Ellipsis, [4]), ([True, False, True], [3])], ids=["rows", "columns", "last", "mask"]
 )

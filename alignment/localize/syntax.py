@@ -204,6 +204,17 @@ class SourceTree:
         common = set.intersection(*behind[0]).difference(*behind[1])
         return common.pop().lineno if len(common) == 1 else None
 
+    def handed_on(self, lines: set[int]) -> tuple[str, int] | None:
+        """The name that each of some lines gives a value, and the line behind them that gives this value another name."""
+        nodes = [node for node in self.parents if isinstance(node, ast.Assign)]
+        makers = [node for node in nodes if any(node.lineno <= line <= (node.end_lineno or 0) for line in lines)]
+        names, within = {tuple(bound_names(one)) for one in makers}, {self.function(one) for one in makers}
+        if len(makers) < len(lines) or len(names) != 1 or len(within) != 1 or len(name := next(iter(names))) != 1:
+            return None
+        behind = [node for node in nodes if node.lineno > max(lines) and self.function(node) in within]
+        places = [one.lineno for one in behind if isinstance(one.value, ast.Name) and one.value.id == name[0]]
+        return (name[0], places[0]) if len(places) == 1 else None
+
     def names_at(self, line: int) -> set[str]:
         """The names that the statement in a line reads, attributes of ``self`` as such."""
         at = [node for node in self.parents if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]

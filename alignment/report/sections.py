@@ -126,7 +126,7 @@ class Sections:
         """The first section."""
         lines: list[str] = []
         for number, one in enumerate(self.mistakes, start=1):
-            lines.append(f"  {number}. {one.line()}{also(one.also)}; {table.kind_and_source(one)}")
+            lines.append(f"  {number}. {table.with_kind(one)}")
             lines += [f"       {line}" for line in self.card(number - 1)]
         return [self.mistake_title(), *lines, *(f"  {line}" for line in self.further)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from alignment import tolerance
 from alignment.compare import Quantity
@@ -213,8 +214,14 @@ def mistakes(localization: Localization) -> list[str]:
     elif wrong:
         lines.append(f"{len(wrong)} mistakes, each found with the earlier ones fixed in memory:")
         for number, one in enumerate(wrong, start=1):
-            lines.append(f"  {number}. {one.line()}{also(one.also)}; {kind_and_source(one)}")
+            lines.append(f"  {number}. {with_kind(one)}")
     return lines + [f"  {remark}" for remark in localization.remarks]
+
+
+def with_kind(finding: Finding) -> str:
+    """A finding in one line, which says its line of the source once."""
+    said = replace(finding, hint=words_beside_line(finding))
+    return f"{said.line()}{also(finding.also)}; {kind_and_source(finding)}"
 
 
 def kind_and_source(finding: Finding) -> str:

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from alignment.localize.blame import Blame, NamedArrays, Subject, backward_quant
 from alignment.localize.calls import PairedCalls, aligned
 from alignment.localize.hypotheses.call_words import described, operand_words
 from alignment.localize.hypotheses.proposals import Proposal, of_one_line
+from alignment.localize.syntax import SourceTree
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
 
@@ -71,6 +73,8 @@ def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) ->
         stopped: Stops = frozenset((one.number, place) for one, place in edges)
         made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
         if edges and _equal(made, wanted, bound) and not _equal(made, given, bound):
+            if (behind := _behind_makers(s, among, pair, group, bound)) is not None:
+                return [behind]
             place = _shared(edges, len(group[0].callers))
             if place.function == edges[0][0].function and len(group) == 1:
                 return None  # nothing is handed on: what makes the value is shown
@@ -78,6 +82,33 @@ def _as_in_reference(s: Subject, among: set[str], ours: Trace, theirs: Trace) ->
             words = f"detach is missing: a gradient flows back into {what}, which the reference stops"
             return [Proposal(Kind.CALL_MISSING, words, edges[0][0], {}, place=place, conclusive=True)]
     return None
+
+
+def _behind_makers(s: Subject, among: set[str], pair: PairedCalls, group: Sequence[Operation], bound: float) -> Proposal | None:
+    """Where each of the values is made in several lines that give it one name: the line that takes it by this name.
+
+    So it is where a loop hands a value on to its next turn. None where the reference does not detach it in several turns, or where
+    no gradient may flow back from what is made there at all.
+    """
+    makers = [one for one in (_first_maker(pair, stop) for stop in group) if one is not None]
+    lines = {one.line for one in makers}
+    if len(makers) < len(group) or len(lines) < 2 or len({(one.file, one.function) for one in makers}) != 1:
+        return None
+    stopped: Stops = frozenset(one.number for one in makers)
+    wanted = backward_quantities(s.blame.theirs)
+    made = backward_quantities(s.pair.port.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), stopped)))
+    named = SourceTree.of(Path(makers[0].file)).handed_on(lines) if _equal(made, wanted, bound) else None
+    if named is None:
+        return None
+    what = " and ".join(dict.fromkeys(f"{described(one)} in line {one.line}" for one in makers))
+    words = f"detach is missing: a gradient flows back through {named[0]} into {what}, which the reference stops"
+    return Proposal(Kind.CALL_MISSING, words, makers[0], {}, place=replace(makers[0], line=named[1]), conclusive=True)
+
+
+def _first_maker(pair: PairedCalls, stop: Operation) -> Operation | None:
+    """The port's call that makes what the reference detaches, before others that give the same values."""
+    held = set(pair.held.get(stop.inputs[0], ()))
+    return next((one for one in pair.ours.operations if one.file and held & set(one.outputs)), None)
 
 
 def _taking(pair: PairedCalls, stop: Operation) -> list[tuple[Operation, int]]:
