@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import pickle
@@ -58,7 +59,7 @@ class Prepared:
     context: Context
     live: LiveFunctions
     called: frozenset[str] = frozenset()
-    earlier: tuple[dict[Any, Any], list[Any]] = ({}, [])
+    earlier: Sequence[Any] = ({}, [])
     running: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def passes(self, changed: Mapping[str, str]) -> bool:
@@ -175,7 +176,8 @@ def _prepared(root: Path, call: Mapping[str, Any]) -> Prepared:
                 break
             time.sleep(WAIT)
         if file.is_file():
-            prepared.earlier = pickle.loads(file.read_bytes())
+            *prepared.earlier, modules = pickle.loads(file.read_bytes())
+            _import(modules, root)
     prepared.called = frozenset(_getting_ready(context, call["steps"][0], str(root)))
     return prepared
 
@@ -186,9 +188,18 @@ def _record(context: Context, step: int, file: Path) -> bool:
     run_step(step, context)
     assert context.earlier is not None
     with open(f"{file}.new", "wb") as out:
-        pickle.dump((context.earlier.made, context.earlier.wrong), out)
+        pickle.dump((context.earlier.made, context.earlier.wrong, sorted(sys.modules)), out)
     os.replace(f"{file}.new", file)
     return True
+
+
+def _import(modules: Sequence[str], root: Path) -> None:
+    """Import what other people's modules the step has imported, so that no child has to."""
+    for name in modules:
+        top = name.partition(".")[0]
+        if name not in sys.modules and not any((root / one).exists() for one in (top, f"{top}.py")):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def _getting_ready(context: Context, step: int, root: str) -> set[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from alignment.comparisons import run_step
 from alignment.faults import injected
+from alignment.witness import Told, Witness
 from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of
@@ -55,3 +58,12 @@ def test_a_run_of_updates_ends_with_the_one_that_failed(context):
         result = run_step(5, in_haste(context, project).but(suspect="adamw.eval.row"))
     made = [(int(row.name.partition(".iter")[2].partition(".")[0]), row.passed) for row in result.quantities if ".iter" in row.name]
     assert made and max(number for number, _ in made) == min(number for number, passed in made if not passed)
+
+
+def test_witnesses_are_not_heard_where_a_step_has_failed_already(context):
+    heard = []
+    witness = Witness("adding", (), "arithmetic", lambda: [heard.append(1) or Told("two and two", 4, 4)], step=3)
+    with injected(PROJECT, "top5_is_top4") as project:
+        assert run_step(3, in_haste(context, replace(project, witnesses=(witness,)))).failed and not heard
+        assert run_step(3, context(replace(project, witnesses=(witness,)))).failed and heard
+    assert run_step(3, in_haste(context, replace(PROJECT, witnesses=(witness,)))).passed and len(heard) == 2

@@ -20,7 +20,7 @@ from alignment.comparisons.result import Enough, StepResult
 from alignment.faults import injected
 from alignment.witness import Told, Witness
 from bench.swapped import LiveFunctions
-from bench.trials import PASSED, _child
+from bench.trials import PASSED, _child, _import
 from projects.mobilenetv3.project import PROJECT
 
 SOURCE = """
@@ -200,3 +200,10 @@ def test_a_witness_that_was_against_a_step_is_heard_first(same_models):
 
     assert rows(5, "witness.adding") == ["witness.adding"]
     assert len(rows(5, "")) > 1 and rows(4, "witness.adding") == rows(4, "")  # what is right is compared whole
+
+
+def test_other_peoples_modules_are_imported_before_the_children_and_the_projects_are_not(tmp_path):
+    (tmp_path / "own_of_a_copy.py").write_text("raise AssertionError\n")
+    sys.modules.pop("colorsys", None)
+    _import(["own_of_a_copy", "no_such_module_at_all", "colorsys"], tmp_path)
+    assert "colorsys" in sys.modules and "own_of_a_copy" not in sys.modules
