@@ -59,7 +59,7 @@ class Prepared:
     context: Context
     live: LiveFunctions
     called: frozenset[str] = frozenset()
-    earlier: Sequence[Any] = ({}, [])
+    earlier: tuple[dict[Any, Any], list[Any]] = field(default_factory=lambda: ({}, []))
     running: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def passes(self, changed: Mapping[str, str]) -> bool:
@@ -76,7 +76,7 @@ class Prepared:
                 known = {"ready": ready} | {name: known[name] for name in ("weights", "orders") if name in known}
             context = self.context.but()
             object.__setattr__(context, "known", known)
-            return step_passes(context, self.call, *self.earlier, of_port)
+            return step_passes(context, self.call, self.earlier, of_port)
         with tempfile.TemporaryDirectory(prefix="overlay-") as over:
             return self.passes_imported(changed, Path(over), of_port)
 
@@ -101,12 +101,12 @@ class Prepared:
 
         file = over / project if project.parts[0] in tops else self.root / project
         context = trials.context_of(trials.load_project(file), self.call)
-        return trials.step_passes(context, self.call, *self.earlier, of_port)
+        return trials.step_passes(context, self.call, self.earlier, of_port)
 
 
-def step_passes(context: Context, call: Mapping[str, Any], made: dict[Any, Any], wrong: Sequence[Any], of_port: bool) -> bool:
+def step_passes(context: Context, call: Mapping[str, Any], before: tuple[dict[Any, Any], list[Any]], of_port: bool) -> bool:
     """Whether the step passes, and all of it was run: first what has failed before, by itself, then the whole step."""
-    step, known = call["steps"][0], dict(context.known)
+    step, known, (made, wrong) = call["steps"][0], dict(context.known), before
     if wrong:
         earlier = Earlier(made, wrong, reference=of_port, alone=True)
         run_step(step, context.but(earlier=earlier))
@@ -176,7 +176,8 @@ def _prepared(root: Path, call: Mapping[str, Any]) -> Prepared:
                 break
             time.sleep(WAIT)
         if file.is_file():
-            *prepared.earlier, modules = pickle.loads(file.read_bytes())
+            made, wrong, modules = pickle.loads(file.read_bytes())
+            prepared.earlier = made, wrong
             _import(modules, root)
     prepared.called = frozenset(_getting_ready(context, call["steps"][0], str(root)))
     return prepared
