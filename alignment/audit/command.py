@@ -8,7 +8,7 @@ import functools
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 from alignment.accepted import parse
 from alignment.aligned import Aligned, Request, align
 from alignment.audit import fixes, markdown, tried
+from alignment.audit.comparable import check_layers, check_outputs
 from alignment.audit.inputs import numbered
 from alignment.audit.pair import AuditPair, ModelMaker, arguments, digest, name_map, pair_of
 from alignment.audit.trial import Trials
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
 from alignment.flags import audit_name, shown
-from alignment.frameworks.base import Module
 from alignment.models.names import NameMap, read_map
 from alignment.repair import search
 from alignment.repair.edits import Fix, base, diff
@@ -36,8 +36,6 @@ from mobilenetv3_common.files import atomic_open, ensure_writable_dir, regular_f
 from mobilenetv3_common.json_output import writable
 from mobilenetv3_common.terminal import show
 
-ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
-ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
 MOST_UPDATES = 100
 STEPS = (1, 5)  # those that need no part besides the models
 
@@ -108,8 +106,8 @@ def audited(
         updates=args.updates,
         without_training=LEFT_OUT if args.training is False else "",
     )
-    _check_outputs(args, context, pair)
-    _check_reparametrised(context)
+    check_outputs(args.port, args.reference, pair.outputs, context)
+    check_layers(context)
     if args.training and (why := context.unshared_randomness):
         raise UserError(f"--training: {why.removeprefix('training mode: ')}; without this flag it is left out")
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
@@ -224,63 +222,6 @@ def _write_patch(file: Path | None, offer: Offer) -> None:
     file.unlink(missing_ok=True)
     why = f"corrections of {_count(made)}" if made else "there is no mistake to correct"
     show(f"{shown(file)}: not written{earlier}: {why}")
-
-
-def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:
-    """See that the two models return so many tensors; where their layers differ, too, these are the finding.
-
-    Raises:
-        UserError: they do not.
-    """
-    ours, theirs = pair.outputs
-    if not ours or ours == theirs:
-        return
-    with strangers("port") as raised:  # whatever the port raises: the steps say so
-        context.networks.build("port")
-    if raised.error is not None:
-        return
-    if any(other.parameters for other in context.paired.matched.matching.unmatched):
-        return
-    raise UserError(
-        f"--port {args.port} returns {ours} tensor{'s' if ours > 1 else ''} in evaluation mode, --reference {args.reference} "
-        f"{theirs}: outputs that differ in number cannot be paired; give callables whose models return the same ones"
-    )
-
-
-def _check_reparametrised(context: Context) -> None:
-    """See that no layer without a counterpart computes its weight anew in each pass: its tensors have none on the other side.
-
-    Raises:
-        UserError: one does.
-    """
-    with strangers("port") as raised:  # whatever the port raises: the steps say so
-        alone = [other for other in context.paired.matched.matching.unmatched if other.parameters]
-        models = (context.spec.port(), context.spec.reference()) if alone else ()
-    if raised.error is not None:
-        return
-    for role, side, model in zip(context.sides, context.frameworks, models, strict=False):
-        own, modules = [entry.own for entry in side.entries(model)], side.modules(model, every_path=True)
-        for path in [other.own if role == "port" else other.path for other in alone if other.kind != ALONE[role]]:
-            if path and (name := _made_anew([one for one in own if one.startswith(f"{path}.")], modules)):
-                raise UserError(
-                    f"not compared: the {role} computes a weight anew in each pass ({name}: weight or spectral normalisation), and "
-                    "the other side has no such tensors. Take it out in the callables of both sides, with "
-                    'torch.nn.utils.parametrize.remove_parametrizations(layer, "weight") and '
-                    "paddle.nn.utils.remove_weight_norm(layer)"
-                )
-
-
-def _made_anew(names: Sequence[str], modules: Mapping[str, Module]) -> str:
-    """The first of a module's tensors from which a weight is computed that its module holds beside them; ``""`` without one."""
-    for name in names:
-        if ".parametrizations." in f".{name}":
-            return name
-        for end, beside in ANEW:
-            if name.endswith(end) and name.removesuffix(end) + beside in names:
-                path, _, weight = name.removesuffix(end).rpartition(".")
-                if weight and hasattr(modules.get(path), weight):
-                    return name
-    return ""
 
 
 def _input(pair: AuditPair) -> str:

@@ -33,8 +33,10 @@ def exact_norms(paddle: Any) -> list[Replaced]:
         return exact(x, module._mean, module._variance, module.weight, module.bias, True, *settings)
 
     return [
-        (nn.functional, "batch_norm", exact),
-        (nn.layer.norm, "batch_norm", exact),  # the layers hold the function itself
+        (nn.functional, "batch_norm", functools.partial(_given_eps, paddle, exact)),
+        (nn.functional, "layer_norm", functools.partial(_layer_norm, paddle)),
+        (nn.functional, "instance_norm", functools.partial(_instance_norm, paddle)),
+        (nn.layer.norm, "batch_norm", exact),  # the layers hold the functions themselves: ``rounds_eps`` chooses for them
         (nn.BatchNorm, "forward", layer),  # the older layer calls the kernel itself
     ]
 
@@ -69,6 +71,90 @@ def _batch_norm(
     return output
 
 
+def _given_eps(
+    paddle: Any,
+    exact: Callable,
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-5,
+    data_format: str | None = "NCHW",
+    use_global_stats: bool | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """``_batch_norm`` with eps as it is given, in channels first; the running statistics are its own."""
+    of_batch = training if use_global_stats is None else not use_global_stats
+    if x.dtype != paddle.float64 or (data_format or "NCHW")[1:2] != "C":
+        return exact(x, running_mean, running_var, weight, bias, training, momentum, epsilon, data_format, use_global_stats, name)
+    if of_batch:
+        exact(x, running_mean, running_var, weight, bias, training, momentum, epsilon, data_format, use_global_stats, name)
+    across, shape = [axis for axis in range(x.ndim) if axis != 1], [1, -1] + [1] * (x.ndim - 2)
+    if of_batch:
+        return _scaled(_normal(paddle, x, across, epsilon), weight, bias, shape)
+    variance = running_var.reshape(shape) + paddle.to_tensor(epsilon, x.dtype)
+    return _scaled((x - running_mean.reshape(shape)) / paddle.sqrt(variance), weight, bias, shape)
+
+
+def _layer_norm(
+    paddle: Any,
+    x: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+    name: str | None = None,
+) -> Tensor:
+    """Layer normalisation with eps as it is given; the kernel rounds it to float32."""
+    shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+    x = _widened(paddle, x, weight, bias)
+    if x.dtype != paddle.float64 or shape != list(x.shape[x.ndim - len(shape) :]):
+        return NotImplemented
+    return _scaled(_normal(paddle, x, list(range(x.ndim - len(shape), x.ndim)), epsilon), weight, bias, shape)
+
+
+def _instance_norm(
+    paddle: Any,
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.9,
+    eps: float = 1e-5,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Tensor:
+    """Instance normalisation of the input's own statistics, with eps as it is given."""
+    x = _widened(paddle, x, weight, bias)
+    if x.dtype != paddle.float64 or not use_input_stats or running_mean is not None or data_format[1:2] != "C" or x.ndim < 3:
+        return NotImplemented
+    return _scaled(_normal(paddle, x, list(range(2, x.ndim)), eps), weight, bias, [1, -1] + [1] * (x.ndim - 2))
+
+
+def _widened(paddle: Any, x: Tensor, *others: Tensor | None) -> Tensor:
+    """An input in float64 where what comes with it is; the kernels refuse two types."""
+    return x.astype("float64") if any(one is not None and one.dtype == paddle.float64 for one in others) else x
+
+
+def _normal(paddle: Any, x: Tensor, across: list[int], eps: float) -> Tensor:
+    """Of mean 0 and variance 1 over some axes."""
+    mean = x.mean(across, keepdim=True)
+    variance = ((x - mean) ** 2).mean(across, keepdim=True)
+    return (x - mean) / paddle.sqrt(variance + paddle.to_tensor(eps, x.dtype))
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: list[int]) -> Tensor:
+    """Times a weight, plus a bias, which have a shape."""
+    weight, bias = (tensor if tensor is None else tensor.astype(x.dtype).reshape(shape) for tensor in (weight, bias))
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
 def with_given_eps(paddle: Any, module: Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
     """What a stock normalisation would give if its kernel did not round eps to float32."""
     if not module.given_in_mode.get(module.training):
@@ -77,15 +163,11 @@ def with_given_eps(paddle: Any, module: Module, args: tuple, kwargs: dict, outpu
     shape, layers = [1, -1] + [1] * (x.ndim - 2), hasattr(module, "_normalized_shape")
     across = list(range(x.ndim - len(module._normalized_shape), x.ndim)) if layers else [i for i in range(x.ndim) if i != 1]
     if layers or _uses_batch(module):
-        mean = x.mean(across, keepdim=True)
-        variance = ((x - mean) ** 2).mean(across, keepdim=True)
+        result = _normal(paddle, x, across, module._epsilon)
     else:
-        mean, variance = module._mean.reshape(shape), module._variance.reshape(shape)
-    result = (x - mean) / paddle.sqrt(variance + paddle.to_tensor(module._epsilon, x.dtype))
-    shape = list(module._normalized_shape) if layers else shape
-    weight, bias = (t if t is None else t.reshape(shape) for t in (module.weight, module.bias))
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias
+        variance = module._variance.reshape(shape) + paddle.to_tensor(module._epsilon, x.dtype)
+        result = (x - module._mean.reshape(shape)) / paddle.sqrt(variance)
+    return _scaled(result, module.weight, module.bias, list(module._normalized_shape) if layers else shape)
 
 
 def _uses_batch(module: Module) -> bool:

@@ -28,8 +28,8 @@ OF_ONE_TYPE = (
     "solve", "cdist", "dist", "__matmul__", "__rmatmul__", "concat", "stack", "hstack", "vstack", "dstack", "column_stack",
     "row_stack", "add_n", "where", "lerp", "complex", "diff", "heaviside", "isclose", "allclose", "put_along_axis", "scatter",
     "scatter_nd_add", "index_add", "index_put", "masked_fill", "masked_scatter", "linear", "bilinear", "conv1d", "conv2d",
-    "conv3d", "conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "grid_sample", "affine_grid", "prelu", "layer_norm",
-    "group_norm", "instance_norm", "rms_norm", "scaled_dot_product_attention", "label_smooth", "binary_cross_entropy",
+    "conv3d", "conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "grid_sample", "affine_grid", "prelu",
+    "group_norm", "rms_norm", "scaled_dot_product_attention", "label_smooth", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "sigmoid_focal_loss", "cross_entropy", "softmax_with_cross_entropy", "nll_loss",
     "kl_div", "deform_conv2d", "roi_align", "roi_pool", "psroi_pool",
 )  # fmt: skip

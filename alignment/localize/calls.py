@@ -279,16 +279,26 @@ class PairedCalls:
             known: by number of a call, what is known of this.
             whatever: the call, and those that follow until they agree, may give any numbers; else those of the reference.
         """
-        if operation.number not in known:
-            known[operation.number] = False  # one that is its own follower
-            outputs = set(main(operation))
-            following = [one for one in self.ours.operations if one.number > operation.number and outputs & set(one.inputs)]
-            flat = whatever or not self.other_numbers(operation)
-            ends = not following or bool(outputs & set(self.ours.results))
-            agrees = bool(outputs) and not self.diverges(operation) and not (whatever and self._passes_on(operation))
-            heals = agrees or (flat and not ends and all(self._heals(one, known, whatever) for one in following))
-            known[operation.number] = heals
+        waiting, followed = [operation], dict[int, tuple[Operation, list[Operation]]]()
+        while waiting:  # a loop over time makes chains of calls that are too long for a function that calls itself
+            one = waiting.pop()
+            if one.number not in known and one.number not in followed:
+                followed[one.number] = one, self._until(one, whatever, known)
+                waiting += followed[one.number][1]
+        for number in sorted(followed, reverse=True):  # what follows has a higher number
+            following = followed[number][1]
+            known[number] = known.get(number, False) or (bool(following) and all(known[one.number] for one in following))
         return known[operation.number]
+
+    def _until(self, operation: Operation, whatever: bool, known: dict[int, bool]) -> list[Operation]:
+        """The calls that must heal for a call to; none where it heals, as ``known`` then says, or cannot."""
+        outputs = set(main(operation))
+        agrees = bool(outputs) and not self.diverges(operation) and not (whatever and self._passes_on(operation))
+        if agrees:
+            known[operation.number] = True
+        if agrees or bool(outputs & set(self.ours.results)) or not (whatever or not self.other_numbers(operation)):
+            return []
+        return [one for one in self.ours.operations if one.number > operation.number and outputs & set(one.inputs)]
 
     def _passes_on(self, operation: Operation) -> bool:
         """Whether a call gives back what it got: a mask that is true everywhere; that it agrees says nothing of the mask."""

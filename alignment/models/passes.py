@@ -21,6 +21,7 @@ from alignment.models.units import Unit, Use, lies_turned, words_of_tensor
 from mobilenetv3_common.weights import Entry
 
 MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
+MOST_TENSORS = 3  # of a layer that may hold others: its weight taken apart into direction and length, and its bias
 MOST = 0.75  # of a module's layers lie in one module of the other side: then the others are looked for there
 SAME_SHAPE = 0.5  # what the very same shape adds to the score of two loose tensors, beside one that differs in axes of 1
 SAME_TENSORS = 4.0  # the least score of two units whose tensors have the same names and shapes
@@ -104,11 +105,11 @@ def elsewhere(s: Sequencer) -> None:
 def packed_apart(s: Sequencer) -> None:
     """Layers that hold those of the other side which are given the same array, with others between them in the order of use."""
     for number, side in ((0, s.other), (1, s.own)):
-        for whole in [unit for unit in side if unit.leaf and len(unit.tensors) <= 2 and unit.rows]:
+        for whole in [unit for unit in side if unit.leaf and len(unit.tensors) <= MOST_TENSORS and unit.rows]:
             left = s.left()
             alike = [unit for unit in left[number] if unit.leaf and unit.part.kind == whole.part.kind]
             groups = _given_the_same(s, alike, number) if whole in left[1 - number] else []
-            fitting = (g for g in groups if sum(part.rows for part in g) == whole.rows and s.packs(whole, g, number))
+            fitting = (group for group in groups if s.packs(whole, group, number))
             if parts := next(fitting, None):
                 s.take(*((parts, [whole]) if number == 0 else ([whole], parts)))
 
@@ -125,7 +126,7 @@ def split_apart(s: Sequencer) -> None:
 
 
 def _given_the_same(s: Sequencer, units: Sequence[Unit], number: int) -> list[list[Unit]]:
-    """Two units or more each that are given one array; then those of them that are in one module."""
+    """Two units or more each that are given one array; then those of them that are in one module, or in the blocks of one."""
     inputs, found = s.uses[number].inputs, list[list[Unit]]()
     for unit in (one for one in units if one.path in inputs):
         same = next((group for group in found if np.array_equal(inputs[group[0].path], inputs[unit.path])), None)
@@ -133,7 +134,8 @@ def _given_the_same(s: Sequencer, units: Sequence[Unit], number: int) -> list[li
     inside: dict[tuple[int, str], list[Unit]] = {}
     for number, group in enumerate(found):
         for unit in group:
-            inside.setdefault((number, unit.path.rpartition(".")[0]), []).append(unit)
+            for module in reversed(above(unit.path)):
+                inside.setdefault((number, module), []).append(unit)
     return [group for group in [*found, *inside.values()] if len(group) > 1]
 
 

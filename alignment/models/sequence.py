@@ -5,6 +5,7 @@ One layer of a side may hold the weights of several of the other (a packed query
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,18 +94,21 @@ class Sequencer:
 
     def packs(self, whole: Unit, parts: Sequence[Unit], number: int) -> bool:
         """Whether one unit can hold the weights of several; ``number`` is the side of these."""
-        if len({part.path.rpartition(".")[0] for part in parts}) > 2 or any(part.path == whole.path for part in parts):
+        given = [self.uses[number].inputs.get(part.path) for part in parts]
+        known = [one for one in given if one is not None]
+        of_one = len(known) == len(given) and _of_one(known)
+        places = {part.path.rpartition(".")[0] for part in parts}
+        numbered = len({re.sub(r"\d+", "", part.path) for part in parts}) == 1  # a layer of each block
+        if (len(places) > 2 and not (numbered or of_one)) or any(part.path == whole.path for part in parts):
             return False
         if not all(part.rows for part in parts):
             return False  # a scale of a module's own is no part of a layer
         solution, _ = packing(whole, parts)
         if solution is None:
             return False
-        if len(whole.entries) > 2 or not whole.leaf:  # a recurrent layer, or an attention that packs its own projections
-            return True
-        given = [self.uses[number].inputs.get(part.path) for part in parts]
-        known = [one for one in given if one is not None]
-        return given[0] is None or (len(known) == len(given) and _of_one(known))
+        if not whole.leaf or (len(whole.entries) > 2 and "conv" not in whole.part.kind):
+            return True  # a recurrent layer, or an attention that packs its own projections
+        return given[0] is None or of_one
 
     def splits(self, whole: Unit, parts: Sequence[Unit], number: int) -> bool:
         """Whether one unit can hold the weights of several that share out its channels; ``number`` is the side of these."""
@@ -209,20 +213,23 @@ def _of_one(given: Sequence[np.ndarray]) -> bool:
 
 def same_numbers(mine: Unit, theirs: Unit) -> bool:
     """Whether two layers hold tensors of the same numbers in the same order, under other names or in other shapes."""
-    both = zip(mine.entries, theirs.entries, strict=False)
+    both = list(zip(mine.entries, theirs.entries, strict=False))
     turned = may_turn(mine, theirs)
     same = len(mine.entries) == len(theirs.entries) and all(
         a.role == b.role and (plain(a.shape) == plain(b.shape) or same_kernels(a.shape, b.shape) or (turned and lies_turned(a, b)))
         for a, b in both
     )
     of_a_kind = mine.part.kind == theirs.part.kind or mine.own != theirs.own  # a normalisation of somebody's own
-    return same and (of_a_kind or any(len(plain(entry.shape)) > 1 for entry in mine.entries))
+    return same and (of_a_kind or any(min(len(a.shape), len(b.shape)) > 1 for a, b in both))
 
 
 def packing(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, ...], tuple[str, ...], bool]] | None, bool]:
     """How one unit holds the weights of several (``solved``), and whether its matrix lies transposed."""
     inside = [entry for part in parts for entry in part.entries]
     if all(part.tensors.keys() == whole.tensors.keys() for part in parts):  # which is whose is said by the names
+        of = {name: [entry for entry in inside if _last(entry) == name] for name in whole.tensors}
+        if all(_holds(entry, of[_last(entry)]) for entry in whole.entries):
+            return [((entry.canonical,), tuple(one.canonical for one in of[_last(entry)]), False) for entry in whole.entries], False
         order = list(map(_last, whole.entries))
         inside.sort(key=lambda entry: order.index(_last(entry)))
     solution = solved(whole.entries, inside)
@@ -232,6 +239,12 @@ def packing(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, .
         return solution, False
     turned = [replace(entry, shape=entry.shape[::-1]) if len(entry.shape) == 2 else entry for entry in whole.entries]
     return solved(turned, inside), True
+
+
+def _holds(whole: Entry, parts: Sequence[Entry]) -> bool:
+    """Whether one tensor can hold the rows of several, one behind another."""
+    inside = {plain(one.shape[1:]) for one in parts}
+    return whole.shape[:1] == (sum(one.shape[0] for one in parts if one.shape),) and inside == {plain(whole.shape[1:])}
 
 
 def _as_kernels(parts: Sequence[Unit], kernel: tuple[int, ...]) -> list[Entry]:
