@@ -109,7 +109,8 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
         return _turned_kernels(link, packed[0], parts, port_is_packed)
     shape = packed[0].shape[::-1] if link.transposed else packed[0].shape
     sizes = [part.shape[0] if part.shape else 0 for part in parts]
-    same = all(plain(part.shape[1:]) == plain(shape[1:]) for part in parts) and all(
+    same = all(plain(part.shape[1:]) == plain(shape[1:]) for part in parts)
+    same = same and all(entry.shape == packed[0].shape for entry in packed)
         entry.shape == packed[0].shape for entry in packed
     )
     if not same or not shape or sum(sizes) != shape[0]:
