@@ -111,8 +111,6 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
     sizes = [part.shape[0] if part.shape else 0 for part in parts]
     same = all(plain(part.shape[1:]) == plain(shape[1:]) for part in parts)
     same = same and all(entry.shape == packed[0].shape for entry in packed)
-        entry.shape == packed[0].shape for entry in packed
-    )
     if not same or not shape or sum(sizes) != shape[0]:
         raise UserError(f"--names: {link.words()}: shapes {_shapes(ours)} and {_shapes(theirs)} do not fit together")
     if link.groups < 1 or any(size % link.groups for size in sizes):
