@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from alignment.comparisons.context import Context
-from alignment.frameworks.base import Description, Module
+from alignment.frameworks.base import Module
 from alignment.models.counterparts import Unmatched
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted
@@ -55,10 +55,10 @@ def check_layers(context: Context) -> None:
     """
     with strangers("port") as raised:  # whatever the port raises: the steps say so
         alone = [other for other in context.paired.matched.matching.unmatched if other.parameters]
-        models = (context.spec.port(), context.spec.reference()) if alone else ()
-    if raised.error is None and models:
+        models = context.spec.port(), context.spec.reference()
+    if raised.error is None:
         _check_reparametrised(context, models, alone)
-        _check_held_otherwise(context, models, alone)
+        _check_held_otherwise(context, models)
 
 
 def _check_reparametrised(context: Context, models: Models, alone: Sequence[Unmatched]) -> None:
@@ -87,31 +87,27 @@ def _made_anew(names: Sequence[str], modules: Mapping[str, Module]) -> str:
     return ""
 
 
-def _check_held_otherwise(context: Context, models: Models, alone: Sequence[Unmatched]) -> None:
+def _check_held_otherwise(context: Context, models: Models) -> None:
     """A layer that is missing or superfluous changes the number of parameters; another way to hold them does not."""
     entries = [side.entries(model) for side, model in zip(context.frameworks, models, strict=True)]
     total, theirs = (sum(prod(one.shape) for one in side if one.role == "parameter") for side in entries)
-    if total != theirs or not any(_is_of_others(one, context.frameworks[1], models[1]) for one in alone):
+    if total != theirs:
         return
     for number, model in enumerate(models):
         context.paired.matched.name(model, number)
     known = [{one.canonical: one for one in side.entries(model)} for side, model in zip(context.frameworks, models, strict=True)]
+    alone = [[one for name, one in side.items() if name not in other] for side, other in (known, known[::-1])]
+    if not all(any(one.role == "parameter" for one in side) for side in alone):
+        return
     apart = [
         [one for name, one in side.items() if name not in other or other[name].shape != one.shape]
         for side, other in (known, known[::-1])
     ]
-    which = "; ".join(f"of the {role}: {_listed(side)}" for role, side in zip(context.sides, apart, strict=True) if side)
+    which = "; ".join(f"of the {role}: {_listed(side)}" for role, side in zip(context.sides, apart, strict=True))
     raise UserError(
-        f"not compared: both sides hold {total:,} parameters, but in other layers, and which are the same was not found"
-        f"{' (' + which + ')' if which else ''}. Say it in a file for --names, or give the port the reference's layers; a mistake "
-        "of the port is not excluded"
+        f"not compared: both sides hold {total:,} parameters, but in other layers, and which are the same was not found ({which}). "
+        "Say it in a file for --names, or give the port the reference's layers; a mistake of the port is not excluded"
     )
-
-
-def _is_of_others(one: Unmatched, reference: Description, model: Module) -> bool:
-    """Whether a side lacks a layer, or has a module of modules in the place of another: a single layer may be a wrong one."""
-    inside = any(path.startswith(f"{one.path}.") for path in reference.modules(model, every_path=True))
-    return one.kind in ("missing", "extra") or (one.kind == "replaced" and inside)
 
 
 def _listed(entries: Sequence[Entry]) -> str:

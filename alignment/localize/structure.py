@@ -60,12 +60,26 @@ def structure_findings(
     for path, layer in layers.items():
         if layer.ours != layer.theirs and not f"{path}.".startswith(moved):
             found.append((path, False, _layer_finding(path, layer, layers, last_layer)))
-    others = [u for u in matching.unmatched if u.parameters]
+    held = _held(port, reference, sides)
+    others = [u for u in matching.unmatched if u.parameters and not (u.kind == "replaced" and held(u.path))]
     if not (found or moved or any(u.kind != "moved" for u in others)):
         return []  # what has moved alone may be right there: the forward pass tells
     found += [(u.follows or u.path, u.kind == "extra", _unmatched_finding(u)) for u in others]
     order = list(used()) or list(sides[1].modules(reference))
     return [one[2] for one in sorted(found, key=lambda one: _rank(one[0], one[1], one[2].location, order))]
+
+
+def _held(port: Module, reference: Module, sides: Sides) -> Callable[[str], bool]:
+    """Whether the port has all tensors of a module of the reference that holds other modules: in others, it is no other layer."""
+    ours = {entry.canonical: entry.shape for entry in sides[0].entries(port)}
+    theirs = {entry.canonical: entry.shape for entry in sides[1].entries(reference)}
+    modules = list(sides[1].modules(reference, every_path=True))
+
+    def held(path: str) -> bool:
+        inside = [name for name in theirs if name.startswith(f"{path}.")]
+        return any(one.startswith(f"{path}.") for one in modules) and all(ours.get(name) == theirs[name] for name in inside)
+
+    return held
 
 
 def _rank(place: str, extra: bool, location: str, order: Sequence[str]) -> float:
