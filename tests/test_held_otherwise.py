@@ -167,6 +167,39 @@ def test_each_block_may_hold_its_own_part():
     assert localize(OneEach(), Gated(), given, weights=False, backward=False).first is None
 
 
+class PackedWithBiases(torch.nn.Module):
+    """An attention that packs its projections, and holds the biases of queries and values itself; the keys have none."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(6, 18, bias=False), torch.nn.Linear(6, 6)
+        self.q_bias, self.v_bias = torch.nn.Parameter(torch.zeros(6)), torch.nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        bias = torch.cat([self.q_bias, torch.zeros_like(self.q_bias), self.v_bias])
+        q, k, v = torch.nn.functional.linear(x, self.qkv.weight, bias).chunk(3, -1)
+        return self.out(torch.softmax(q @ k.transpose(1, 2) / 6**0.5, -1) @ v)
+
+
+class Apart(nn.Layer):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.q, self.k, self.v, self.out = nn.Linear(6, 6), nn.Linear(6, 6, bias_attr=False), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.factor = factor
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).transpose([0, 2, 1]) * (self.factor / 6**0.5)
+        return self.out(PF.softmax(scores, -1) @ self.v(x))
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_a_module_may_hold_the_biases_of_its_packed_layer(factor):
+    x = np.random.default_rng(0).standard_normal((2, 5, 6))
+    first = localize(Apart(factor), PackedWithBiases(), (x,), weights=False, backward=False).first
+    assert (first is None) is (factor == 1.0)
+    assert first is None or "scale of the attention scores" in first.hint, first.line()
+
+
 STEPS = 1500  # more calls than Python lets a function call itself
 
 

@@ -233,6 +233,9 @@ def packing(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, .
         order = list(map(_last, whole.entries))
         inside.sort(key=lambda entry: order.index(_last(entry)))
     solution = solved(whole.entries, inside)
+    matrices = [entry for entry in inside if len(entry.shape) > 1]
+    if solution is None and matrices and all(len(entry.shape) > 1 for entry in whole.entries):
+        solution = solved(whole.entries, matrices)  # what holds the packed layer may hold some of the biases itself
     if solution is None and (kernels := [entry for entry in whole.entries if len(entry.shape) > 2]):
         return solved(whole.entries, _as_kernels(parts, kernels[0].shape[1:])), True
     if solution is not None or not whole.columns:
