@@ -186,7 +186,7 @@ def test_in_training_mode_its_biased_variance_is_known_and_nothing_else_is_found
     [
         ("other_eps", (), "bn1: wrong eps: 0.001, expected 1e-05"),
         ("other_momentum", ("--training",), "bn1: momentum 0.01 in torch's sense, expected 0.1"),
-        ("no_activation", (), "ours.py:16: relu is missing before conv2"),
+        ("no_activation", (), "relu is missing before conv2"),
         ("relu6", (), "relu6, expected relu"),
         ("Limited", (), "relu6, expected relu"),
         ("Clipped", (), "clip is superfluous"),
