@@ -370,10 +370,6 @@ class Framework(Description):
         """A model is built inside; gives a function that says whether a parameter was filled again after its layer had drawn it."""
         yield lambda tensor: False
 
-    def draw_defaults(self, model: Module) -> bool:
-        """Fill a model's parameters as its layers do where nobody chooses otherwise; whether the engine can do that."""
-        return False
-
     def rounds_eps(self, module: Module) -> bool:
         """Whether ``round_eps`` can choose for a module of a model in exact mode."""
         return False

@@ -25,7 +25,7 @@ from alignment.frameworks._repeated import LARGE, repeated
 from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks._torch_draws import drawing
-from alignment.frameworks._torch_initialisers import OF_LAYERS, called_by, draw_defaults, fills, is_default
+from alignment.frameworks._torch_initialisers import called_by_layer, fills, is_default
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.torchvision_operators import declare_missing_operators
@@ -331,11 +331,6 @@ class Torch(Taped):
         with _Filling() as noted:
             yield lambda tensor: tensor is not None and tensor.data_ptr() in noted.places
 
-    def draw_defaults(self, model: nn.Module) -> bool:
-        with torch.no_grad():
-            draw_defaults(model)
-        return True
-
     def rounds_eps(self, module: nn.Module) -> bool:
         return hasattr(module, "given_eps")
 
@@ -401,7 +396,7 @@ class _Recording(TorchFunctionMode):
 
 
 class _Filling(TorchFunctionMode):
-    """Active while a model is built; notes what anybody but a layer of PyTorch makes, or changes in place.
+    """Active while a model is built; notes what is changed in place by anybody but a layer of PyTorch.
 
     Attributes:
         places: where the memory of each such tensor begins.
@@ -414,13 +409,9 @@ class _Filling(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given = kwargs or {}
         done = function(*args, **given)
-        tensor, name = args[0] if args else given.get("tensor"), getattr(function, "__name__", "")
-        if isinstance(tensor, torch.Tensor) and fills(function, torch.Tensor.data):
-            self.places |= set() if called_by(OF_LAYERS) else {tensor.data_ptr()}
-        elif isinstance(done, torch.Tensor) and done.data_ptr() not in [one.data_ptr() for one in leaves(args, torch.Tensor)]:
-            copied = name == "clone" and isinstance(tensor, torch.Tensor)  # as of a layer that is copied
-            chosen = tensor.data_ptr() in self.places if copied else "empty" not in name and not called_by("torch.")  # type: ignore
-            (self.places.add if chosen else self.places.discard)(done.data_ptr())
+        tensor = args[0] if args else given.get("tensor")
+        if isinstance(tensor, torch.Tensor) and fills(function, torch.Tensor.data) and not called_by_layer():
+            self.places.add(tensor.data_ptr())
         return done
 
 

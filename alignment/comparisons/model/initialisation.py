@@ -7,7 +7,7 @@ reference's weights overwrite them, so the other steps cannot see that the port'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 
 from alignment.compare import Group, Quantity
 from alignment.comparisons.comparison import Searched
@@ -53,52 +53,30 @@ def _first(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Ve
 
 def _findings(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Constants first, then what is drawn."""
-    port, reference = cache(partial(_Choices, context, "port")), cache(partial(_Choices, context, "reference"))
+    chosen_by_port = cache(partial(_Choices, context))
     for kind, verdict in [*((Kind.CONSTANT, one) for one in constants), *((Kind.INITIALISATION, one) for one in verdicts)]:
-        if not verdict.words:
-            continue
-        words, known = verdict.words, False
-        if kind is Kind.INITIALISATION and (verdict.random or verdict.drawn):
-            if port().of(verdict.name):
-                words += "; the port's source sets this initialiser"
-            elif known := of_fresh_weights(context, verdict):
-                known = not reference().beside_default(verdict.name)
-                words += "" if known else "; the reference's source sets this initialiser, the port's layer keeps its default"
-        yield Finding("initialisation", verdict.name, kind, words, verdict.measured, known=known)
+        if verdict.words:
+            chosen = kind is Kind.INITIALISATION and (verdict.random or verdict.drawn) and chosen_by_port().of(verdict.name)
+            known = kind is Kind.INITIALISATION and of_fresh_weights(context, verdict, chosen)
+            words = f"{verdict.words}; the port's source sets this initialiser" if chosen else verdict.words
+            yield Finding("initialisation", verdict.name, kind, words, verdict.measured, known=known)
 
 
 class _Choices:
-    """Whether the source of a side says how tensors of a framework's layers are drawn; otherwise the framework's default does."""
+    """Whether the port's source says how tensors of a framework's layers are drawn; otherwise the framework's default does."""
 
-    def __init__(self, context: Context, role: str) -> None:
-        self.context, self.role, side = context, role, context.sides[role]
-        self.framework, self.paired = side.framework, context.paired
+    def __init__(self, context: Context) -> None:
+        self.framework, self.paired = context.port.framework, context.paired
         with self.framework.noting_parameters() as self.filled_again:
-            options = {**context.spec.options, **context.options}
-            self.model = context.spec.port(**options) if role == "port" else context.spec.reference(**options)
-        self.modules = self.framework.modules(self.model, every_path=True)
+            port = context.spec.port(**{**context.spec.options, **context.options})
+        self.modules = self.framework.modules(port, every_path=True)
 
     def of(self, name: str) -> bool:
-        own = (self.paired.own_name(name) or name) if self.role == "port" else name
-        path, _, tensor = own.rpartition(".")
+        path, _, tensor = (self.paired.own_name(name) or name).rpartition(".")
         module = self.modules.get(path)
         if module is None:
             return False
         return self.framework.chooses_initialiser(module, tensor) or self.filled_again(getattr(module, tensor, None))
-
-    def beside_default(self, name: str) -> bool:
-        """Whether the source fills a tensor, and otherwise than the framework's layer would."""
-        path, _, tensor = name.rpartition(".")
-        filled = path in self.modules and self.filled_again(getattr(self.modules[path], tensor, None))
-        return filled and name in self.others
-
-    @cached_property
-    def others(self) -> frozenset[str]:
-        """The tensors that are not drawn as the framework draws them by default."""
-        if not self.framework.draw_defaults(self.model):
-            return frozenset()
-        by_default, chosen = (partial(_states, self.context, self.role, {}, by_default=one) for one in (True, False))
-        return frozenset(one.name for one in compare(by_default, chosen)[0] if one.words)
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -143,15 +121,10 @@ def _sides(context: Context) -> tuple[FreshDraws, FreshDraws]:
     return lambda seeds: _states(context, "port", names, seeds), lambda seeds: _states(context, "reference", {}, seeds)
 
 
-def _states(
-    context: Context, role: str, names: Mapping[str, str], seeds: Iterable[int], by_default: bool = False
-) -> Iterator[State]:
-    """The fresh weights of one side for each seed, under the reference's names; all as the framework draws them by default."""
+def _states(context: Context, role: str, names: Mapping[str, str], seeds: Iterable[int]) -> Iterator[State]:
+    """The fresh weights of one side for each seed, under the reference's names."""
     framework = context.sides[role].framework
     for seed in seeds:
         framework.seed(seed)
-        model = context.networks.fresh(role)
-        if by_default:
-            framework.draw_defaults(model)
-        described = framework.described(model)
+        described = framework.described(context.networks.fresh(role))
         yield {renamed(entry, names): entry.to_canonical(framework.array(tensor)) for entry, tensor in described}

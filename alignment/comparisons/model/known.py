@@ -96,13 +96,13 @@ def _frameworks_differ(context: Context) -> bool:
     return context.port.framework.name != context.reference.framework.name
 
 
-def of_fresh_weights(context: Context, verdict: Verdict) -> bool:
+def of_fresh_weights(context: Context, verdict: Verdict, chosen: bool) -> bool:
     """Whether a tensor is drawn otherwise as frameworks do: another distribution, or a vector of one value on one side alone.
 
     These are mistakes: a weight that is one number everywhere or equal for every seed, another constant than the reference's, and a
-    distribution that the port's source chooses, or the reference's source where the port has its framework's default.
+    distribution that the port's source chooses (``chosen``).
     """
-    return verdict.drawn and _frameworks_differ(context)
+    return verdict.drawn and not chosen and _frameworks_differ(context)
 
 
 def of_statistics(context: Context, port: Module | None, finding: Finding, own: str) -> bool:
