@@ -200,3 +200,44 @@ class InGroupsOurs(nn.Layer):
 def test_a_mean_over_more_values_says_so(groups):
     first = found(InGroupsOurs(groups), InGroups(), numbers(3, 5, 8), numbers(5, 3, 8).swapaxes(0, 1))
     assert (first is None) is groups and (groups or "mean over 8 values, expected over 4" in first.hint), first.line()
+
+
+class Hierarchy(torch.nn.Module):
+    """Parts of the channels, each through a layer of its own, the last one pooled."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.layers = (
+            torch.nn.Conv2d(6, 16, 1),
+            torch.nn.ModuleList(torch.nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)),
+        )
+        self.pool, self.narrow = torch.nn.AvgPool2d(3, 1, 1), torch.nn.Conv2d(16, 6, 1)
+
+    def forward(self, x):
+        parts = torch.split(self.wide(x), 4, 1)
+        made = [torch.relu(layer(part)) for layer, part in zip(self.layers, parts, strict=False)]
+        return self.narrow(torch.cat([*made, self.pool(parts[-1])], 1)) + x
+
+
+class HierarchyOurs(nn.Layer):
+    def __init__(self, adds=True):
+        super().__init__()
+        self.wide, self.layers = nn.Conv2D(6, 16, 1), nn.LayerList([nn.Conv2D(4, 4, 3, padding=1) for _ in range(3)])
+        self.narrow, self.adds = nn.Conv2D(16, 6, 1), adds
+
+    def forward(self, x):
+        parts, made = paddle.split(self.wide(x), 4, 1), []
+        for layer, part in zip(self.layers, parts, strict=False):
+            given = paddle.add(part, made[-1]) if self.adds and made else part
+            made.append(F.relu(layer(given)))
+        last = parts[-1] if self.adds else F.avg_pool2d(parts[-1], 3, 1, 1, exclusive=False)
+        return self.narrow(paddle.concat([*made, last], 1)) + x
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_three_mistakes_of_one_forward_are_found_beside_each_other(adds):
+    """The orders in which four parts can be taken leave time for them: those that are taken rightly keep their places."""
+    first = found(HierarchyOurs(adds), Hierarchy(), numbers(2, 6, 9, 9))
+    assert (first is not None) is adds, first
+    for words in ("+ is superfluous: expected part 2/4", "avg_pool2d is missing between split and concat") if adds else ():
+        assert words in first.hint, first.line()

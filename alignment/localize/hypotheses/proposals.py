@@ -324,10 +324,18 @@ def _parts_swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         if maker is None or len(maker.outputs) > MOST_PARTS or not maker.file:
             continue
         parts = [pair.ours.values[part] for part in maker.outputs]
+        right = {n for n, part in enumerate(maker.outputs) if _taken_rightly(pair, part)}
         for order in list(itertools.permutations(range(len(parts))))[1:]:
+            if any(order[n] != n for n in right):
+                continue
             used = f"for {title(one)} in line {one.line}"
             words = f"the parts of {title(maker)} are taken in another order {used}, expected {list(order)}"
             yield Proposal(Kind.OPERAND, words, maker, {maker.number: [parts[n] for n in order]})
+
+
+def _taken_rightly(pair: PairedCalls, value: int) -> bool:
+    """Whether a call of the port that takes a value gives something that the reference has."""
+    return any(value in one.inputs and one.outputs and not pair.diverges(one) for one in pair.ours.operations)
 
 
 def _split_behind(pair: PairedCalls, value: int) -> Operation | None:
