@@ -152,7 +152,13 @@ _ALL = (
         found=("18 output channels, expected 24",),
         why="widths of the squeeze, eps, slope of the hard sigmoid, a block that expands by 1",
     ),
-    _clas("GhostNet_x1_0", "ghostnet", "ghostnet_100"),
+    _clas(
+        "GhostNet_x1_0",
+        "ghostnet",
+        "ghostnet_100",
+        found=("18 output channels, expected 20",),
+        why="widths of the squeeze that are not rounded to a multiple of 4, a BatchNorm instead of a bias in the head",
+    ),
     _clas(
         "EfficientNetB0",
         "efficientnet",
@@ -189,7 +195,7 @@ _ALL = (
     _clas("pcpvt_small", "twins", "twins_pcpvt_small", SIZE_64, reference_args=SIZE_64),
     _clas("alt_gvt_small", "twins", "twins_svt_small", SIZE_64, reference_args=SIZE_64),
     _clas("PVT_V2_B0", "pvt_v2", "pvt_v2_b0", SIZE_64),
-    _clas("LeViT_128S", "levit", "levit_128s", side=224),
+    _clas("LeViT_128S", "levit", "levit_128s", side=224, reference_args={"distilled": False}),
     _clas(
         "MixNet_S",
         "mixnet",
