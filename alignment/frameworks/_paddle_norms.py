@@ -86,15 +86,11 @@ def _given_eps(
     use_global_stats: bool | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """``_batch_norm`` with eps as it is given, in channels first; the running statistics are its own."""
+    """``_batch_norm`` with eps as it is given, where the running statistics are used and channels come first."""
     of_batch = training if use_global_stats is None else not use_global_stats
-    if x.dtype != paddle.float64 or (data_format or "NCHW")[1:2] != "C":
+    if of_batch or x.dtype != paddle.float64 or (data_format or "NCHW")[1:2] != "C":
         return exact(x, running_mean, running_var, weight, bias, training, momentum, epsilon, data_format, use_global_stats, name)
-    if of_batch:
-        exact(x, running_mean, running_var, weight, bias, training, momentum, epsilon, data_format, use_global_stats, name)
-    across, shape = [axis for axis in range(x.ndim) if axis != 1], [1, -1] + [1] * (x.ndim - 2)
-    if of_batch:
-        return _scaled(_normal(paddle, x, across, epsilon), weight, bias, shape)
+    shape = [1, -1] + [1] * (x.ndim - 2)
     variance = running_var.reshape(shape) + paddle.to_tensor(epsilon, x.dtype)
     return _scaled((x - running_mean.reshape(shape)) / paddle.sqrt(variance), weight, bias, shape)
 
