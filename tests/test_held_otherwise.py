@@ -255,3 +255,24 @@ def test_a_single_layer_in_the_place_of_another_is_a_mistake():
     ours = lambda: nn.Sequential(nn.Conv2D(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU())  # noqa: E731
     theirs = lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.GroupNorm(4, 4), torch.nn.ReLU())  # noqa: E731
     assert not audit(ours, theirs, inputs="2x3x8x8").passed
+
+
+class Tied(Experts):
+    def __init__(self):
+        super().__init__()
+        self.two = self.one = torch.nn.Linear(6, 6)
+
+
+class FlatTied(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.flat, self.out = self.create_parameter([42], default_initializer=nn.initializer.Normal(0, 0.3)), nn.Linear(12, 3)
+
+    def forward(self, x):
+        made = x @ self.flat[:36].reshape([6, 6]) + self.flat[36:]
+        return self.out(paddle.concat([PF.relu(made), paddle.tanh(made)], -1))
+
+
+def test_a_tensor_of_two_names_counts_once():
+    with pytest.raises(UserError, match="both sides hold 81 parameters"):
+        audit(FlatTied, Tied, inputs="2x6")

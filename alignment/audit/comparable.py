@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from alignment.comparisons.context import Context
-from alignment.frameworks.base import Module
+from alignment.frameworks.base import Description, Module
 from alignment.models.counterparts import Unmatched
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted
@@ -89,8 +89,7 @@ def _made_anew(names: Sequence[str], modules: Mapping[str, Module]) -> str:
 
 def _check_held_otherwise(context: Context, models: Models) -> None:
     """A layer that is missing or superfluous changes the number of parameters; another way to hold them does not."""
-    entries = [side.entries(model) for side, model in zip(context.frameworks, models, strict=True)]
-    total, theirs = (sum(prod(one.shape) for one in side if one.role == "parameter") for side in entries)
+    total, theirs = (_parameters(side, model) for side, model in zip(context.frameworks, models, strict=True))
     if total != theirs:
         return
     for number, model in enumerate(models):
@@ -108,6 +107,12 @@ def _check_held_otherwise(context: Context, models: Models) -> None:
         f"not compared: both sides hold {total:,} parameters, but in other layers, and which are the same was not found ({which}). "
         "Say it in a file for --names, or give the port the reference's layers; a mistake of the port is not excluded"
     )
+
+
+def _parameters(side: Description, model: Module) -> int:
+    """How many numbers a model's parameters hold, each tensor once, however many names it has."""
+    sizes = {id(tensor): prod(entry.shape) for entry, tensor in side.described(model) if entry.role == "parameter"}
+    return sum(sizes.values())
 
 
 def _listed(entries: Sequence[Entry]) -> str:
