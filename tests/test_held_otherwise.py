@@ -276,3 +276,32 @@ class FlatTied(nn.Layer):
 def test_a_tensor_of_two_names_counts_once():
     with pytest.raises(UserError, match="both sides hold 81 parameters"):
         audit(FlatTied, Tied, inputs="2x6")
+
+
+class Twofold(torch.nn.Module):
+    """The second output alone depends on the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.places = torch.nn.Linear(6, 6), torch.nn.Embedding(7, 6)
+
+    def forward(self, x):
+        made = self.fc(x)
+        return made, torch.softmax(made / 2 + self.places(torch.arange(x.shape[1])), -1)
+
+
+class OfItsWeight(nn.Layer):
+    def __init__(self, by=2.0):
+        super().__init__()
+        self.fc, self.places, self.by = nn.Linear(6, 6), nn.Embedding(7, 6), by
+
+    def forward(self, x):
+        made = self.fc(x)
+        return made, PF.softmax(made / self.by + self.places.weight[: x.shape[1]], -1)
+
+
+@pytest.mark.parametrize("by", [2.0, 3.0])
+def test_a_layer_whose_weight_is_used_is_not_called_less_often(by):
+    first = localize(OfItsWeight(by), Twofold(), (np.random.default_rng(0).standard_normal((2, 5, 6)),), weights=False).first
+    assert (first is None) is (by == 2.0), first
+    assert first is None or ("called" not in first.hint and "/ 3, expected 2" in first.hint), first.line()

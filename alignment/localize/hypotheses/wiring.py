@@ -68,7 +68,8 @@ def _used_by_function(s: Subject, child: str) -> bool:
         return False
     with s.pair.port.holding(child, other_weights):
         made = s.pair.port.answer(s.path, s.call).outputs
-    return bool(made) and not close(made[0], s.output)
+    before = s.blame.ours.outputs
+    return len(made) == len(before) and any(not close(one, other) for one, other in zip(made, before, strict=True))
 
 
 def _called_inside(s: Subject, child: str) -> bool:
