@@ -334,8 +334,9 @@ def _parts_swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
 
 
 def _taken_rightly(pair: PairedCalls, value: int) -> bool:
-    """Whether a call of the port that takes a value gives something that the reference has."""
-    return any(value in one.inputs and one.outputs and not pair.diverges(one) for one in pair.ours.operations)
+    """Whether a call of the port that computes with a value gives something that the reference has."""
+    takers = (one for one in pair.ours.operations if value in one.inputs and one.name not in (*LAYOUT, "getitem"))
+    return any(one.outputs and not pair.diverges(one) for one in takers)
 
 
 def _split_behind(pair: PairedCalls, value: int) -> Operation | None:
