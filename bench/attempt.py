@@ -23,8 +23,8 @@ from alignment.finding import Finding
 from alignment.project import PARTS, Project, load_project
 from alignment.repair.candidates import Candidate
 from alignment.repair.search import likely
+from bench.kept_weights import kept_state, state_file
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import State
 
 RANKS = 2  # processes of the step that trains on several
 
@@ -45,7 +45,7 @@ def main(call: dict[str, Any]) -> None:
     before localisation begins, and again after it.
     """
     if call["changes"]:
-        from bench import trials  # which imports this file
+        from bench import trials  # it takes long, and is seldom needed
 
         trials.main(call)
         return
@@ -117,21 +117,8 @@ def _context(project: Project, model: str, weights: Path, **settings: Any) -> Co
     context = Context(project, model, given_state=state, **settings)
     check(context)
     if state is None:
-        np.savez(_state_file(weights, model, settings.get("seed", 0)), **context.material.weights.state)  # type: ignore[arg-type]
+        np.savez(state_file(weights, model, settings.get("seed", 0)), **context.material.weights.state)  # type: ignore[arg-type]
     return context
-
-
-def kept_state(weights: Path, model: str, seed: int) -> State | None:
-    """The kept weights of the reference; None where there are none yet."""
-    file = _state_file(weights, model, seed)
-    if not file.exists():
-        return None
-    with np.load(file) as kept:
-        return dict(kept)
-
-
-def _state_file(weights: Path, model: str, seed: int) -> Path:
-    return weights / f"{model}{seed or ''}.npz"
 
 
 def about(project: Project) -> dict[str, Any]:

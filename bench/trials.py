@@ -31,6 +31,7 @@ from alignment.comparisons.earlier import Earlier
 from alignment.comparisons.update.tensors import PORT_LANES, ULP_DRAWS
 from alignment.project import load_project
 from alignment.strangers import strangers
+from bench.kept_weights import kept_state
 from bench.swapped import LiveFunctions
 
 PASSED, FAILED = 0, 1  # how a child ends
@@ -122,8 +123,6 @@ def step_passes(context: Context, call: Mapping[str, Any], before: tuple[dict[An
 
 def context_of(project: Any, call: Mapping[str, Any]) -> Context:
     """A context in haste with the kept weights of the reference."""
-    from bench.attempt import kept_state
-
     first = next(iter(project.models))
     kept = Path(call["weights"]) if call["port_alone"] else None
     state = kept_state(Path(call["weights"]), first, call["seed"])

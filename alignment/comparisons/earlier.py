@@ -9,14 +9,17 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from alignment.compare import Quantity
-    from alignment.comparisons.comparison import Comparison
-    from alignment.comparisons.context import Context
+from alignment.compare import Quantity
 
-Key = tuple[str, int]  # class of a comparison, and its number among those of the class
+ComparisonKey = tuple[str, int]  # class of a comparison, and its number among those of the class
+
+
+class Measures(Protocol):
+    """What is kept of a comparison: this file stands below those."""
+
+    def measure(self, context: Any, role: str) -> Any: ...
 
 
 class Earlier:
@@ -34,8 +37,8 @@ class Earlier:
 
     def __init__(
         self,
-        made: dict[tuple[Key, str], Any] | None = None,
-        wrong: Sequence[Key] = (),
+        made: dict[tuple[ComparisonKey, str], Any] | None = None,
+        wrong: Sequence[ComparisonKey] = (),
         reference: bool = True,
         alone: bool = False,
     ) -> None:
@@ -43,11 +46,11 @@ class Earlier:
         self.made, self.wrong = {} if made is None else made, list(wrong)
         self.reference, self.alone = reference, alone
         self.passes: bool | None = None
-        self._keys: dict[int, tuple[Key, Comparison]] = {}
+        self._keys: dict[int, tuple[ComparisonKey, Measures]] = {}
         self._count: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def _key(self, comparison: Comparison) -> Key:
+    def _key(self, comparison: Measures) -> ComparisonKey:
         with self._lock:
             if id(comparison) not in self._keys:
                 name = type(comparison).__name__
@@ -55,7 +58,7 @@ class Earlier:
                 self._keys[id(comparison)] = (name, self._count[name]), comparison
             return self._keys[id(comparison)][0]
 
-    def measure(self, context: Context, comparison: Comparison, role: str) -> Any:
+    def measure(self, context: Any, comparison: Measures, role: str) -> Any:
         """What a comparison measures of one side, now or then."""
         key = self._key(comparison)
         of_then = (role == "reference" and self.reference) or (self.alone and key not in self.wrong)
@@ -66,7 +69,7 @@ class Earlier:
             self.made[key, role] = measured
         return measured
 
-    def judged(self, comparison: Comparison, rows: Sequence[Quantity]) -> bool:
+    def judged(self, comparison: Measures, rows: Sequence[Quantity]) -> bool:
         """Whether the attempt is to end with the rows that a comparison has given."""
         key, right = self._key(comparison), all(row.passed for row in rows)
         if self.records and not right:
