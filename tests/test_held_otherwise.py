@@ -250,6 +250,14 @@ def test_fewer_numbers_are_a_mistake():
     assert not result.passed and any(one.kind in ("layer_missing", "layer_replaced", "layer_extra") for one in result.mistakes)
 
 
+def test_a_plain_convolution_for_a_transposed_one_is_a_mistake():
+    """Both hold as many numbers, which no other way to hold them explains."""
+    ours = lambda: nn.Sequential(nn.Conv2D(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2D(4, 4, 3, padding=1))  # noqa: E731
+    up = lambda: torch.nn.ConvTranspose2d(4, 4, 3, padding=1)  # noqa: E731
+    result = audit(ours, lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.ReLU(), up()), inputs="2x3x8x8")
+    assert not result.passed
+
+
 def test_a_single_layer_in_the_place_of_another_is_a_mistake():
     """Two normalisations hold as many numbers, and are no other way to hold them."""
     ours = lambda: nn.Sequential(nn.Conv2D(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU())  # noqa: E731

@@ -8,6 +8,7 @@ from math import prod
 from alignment.comparisons.context import Context
 from alignment.frameworks.base import Description, Module
 from alignment.models.counterparts import Unmatched
+from alignment.models.links import covered
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
@@ -58,7 +59,7 @@ def check_layers(context: Context) -> None:
         models = context.spec.port(), context.spec.reference()
     if raised.error is None:
         _check_reparametrised(context, models, alone)
-        _check_held_otherwise(context, models)
+        _check_held_otherwise(context, models, alone)
 
 
 def _check_reparametrised(context: Context, models: Models, alone: Sequence[Unmatched]) -> None:
@@ -87,16 +88,28 @@ def _made_anew(names: Sequence[str], modules: Mapping[str, Module]) -> str:
     return ""
 
 
-def _check_held_otherwise(context: Context, models: Models) -> None:
-    """A layer that is missing or superfluous changes the number of parameters; another way to hold them does not."""
+def _check_held_otherwise(context: Context, models: Models, alone: Sequence[Unmatched]) -> None:
+    """A layer that is missing or superfluous changes the number of parameters; another way to hold them does not.
+
+    A single layer in the place of another is a mistake, though both hold as many.
+    """
+    inside = [list(side.modules(model, every_path=True)) for side, model in zip(context.frameworks, models, strict=True)]
+    single = lambda paths, path: not any(one.startswith(f"{path}.") for one in paths)  # noqa: E731
+    if any(one.kind == "replaced" and single(inside[0], one.own) and single(inside[1], one.path) for one in alone):
+        return
     total, theirs = (_parameters(side, model) for side, model in zip(context.frameworks, models, strict=True))
     if total != theirs:
         return
-    for number, model in enumerate(models):
-        context.paired.matched.name(model, number)
-    known = [{one.canonical: one for one in side.entries(model)} for side, model in zip(context.frameworks, models, strict=True)]
-    alone = [[one for name, one in side.items() if name not in other] for side, other in (known, known[::-1])]
-    if not all(any(one.role == "parameter" for one in side) for side in alone):
+    matched = context.paired.matched
+    linked, back = covered(matched.links), {own: path for path, own in matched.matching.paths.items()}
+    known: list[dict[str, Entry]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(context.frameworks, models, strict=True)):
+        for entry in (one for one in side.entries(model) if one.canonical not in linked[number]):
+            path, _, last = entry.canonical.rpartition(".")
+            shown = path if number else matched.shown.get(path, path)
+            known[number][f"{shown if number else back.get(shown, shown)}.{last}"] = entry
+    left = [[one for name, one in side.items() if name not in other] for side, other in (known, known[::-1])]
+    if not all(any(one.role == "parameter" for one in side) for side in left):
         return
     apart = [
         [one for name, one in side.items() if name not in other or other[name].shape != one.shape]
