@@ -419,6 +419,13 @@ def named(
     return call
 
 
+def is_arithmetic(own: str) -> bool:
+    """Whether a function, by its own name, computes from two operands element by element."""
+    bare = own.strip("_") or own
+    name = ALIASES.get(bare, bare)
+    return name != "matmul" and (name in SYMBOLS or name in COMMUTATIVE)
+
+
 def effect(call: Named, given: list[Shape], made: list[Shape]) -> Attributes:
     """What a call that computes no values does: the new shape, the order of axes, the parts, the margins, the type."""
     if call.name == CAST:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.frameworks._call_names import Named, bound_names, named
+from alignment.frameworks._call_names import Named, bound_names, is_arithmetic, named
 from alignment.frameworks._passes import Module, Stops, Tensor, leaves, mapped
 from alignment.strangers import Refused, strangers
 
@@ -140,7 +140,8 @@ class Recorder:
         )  # calls through which no gradient flows back, or which do not detach; or what one is given
         self._count = self._depth = self._bytes = 0
         self._known: dict[tuple[int, int], int] = {}
-        self._made: set[int] = set()  # values that the pass is given or computes from others
+        self._made: set[int] = set()  # values that the pass is given or computes from these or from arrays
+        self._numbers: dict[int, list[int]] = {}  # by number of a call: ``id`` of the tensors that are numbers there
         self._kept: list[Any] = []  # so that no tensor takes the place of another one in memory
         self._inside: list[tuple[int, list[int], Called]] = []
 
@@ -182,7 +183,8 @@ class Recorder:
         found: list[str] = []
         for operation in self.trace.operations:
             path = operation.name.removeprefix("call ")
-            found += [path] if path in paths else [held[value] for value in operation.inputs if value in held]
+            numbers = [tensors[one] for one in self._numbers.get(operation.number, ()) if one in tensors]
+            found += [path] if path in paths else [*(held[value] for value in operation.inputs if value in held), *numbers]
         return list(dict.fromkeys(found))
 
     def run(self, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -202,24 +204,26 @@ class Recorder:
         bound = [*zip(names, args, strict=False), *kwargs.items()]
         sizes = {id(tensor) for own, value in bound if own in SIZES for tensor in leaves(value, kind)}
         given = [tensor for tensor in leaves((args, kwargs), kind) if id(tensor) not in sizes]
-        operation = Operation(number, "", name, [self._note(tensor) for tensor in given if self._is_input(tensor)], [])
+        inputs = [tensor for tensor in given if not self._is_number(tensor, name)]
+        self._numbers[number] = [id(tensor) for tensor in given if self._is_number(tensor, name)]
+        operation = Operation(number, "", name, [self._note(tensor) for tensor in inputs], [])
         (innermost, *callers), operation.layer = self._called()
         operation.file, operation.line, operation.function, operation.site = innermost
         inside = next((n for n, one in enumerate([innermost, *callers]) if one[2] == self.framework.computing), len(callers))
         operation.callers, operation.outer = tuple(callers[:inside]), tuple(callers[inside:])
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
-            call = named(name, names, defaults, args, kwargs, self._plain)
+            call = named(name, names, defaults, args, kwargs, partial(self._plain, name))
             call.shape = self.trace.values[operation.inputs[0]].shape if operation.inputs else ()
             args, kwargs = call.changed(change, args, kwargs)
         if places := {one[1] for one in self.stopped if isinstance(one, tuple) and one[0] == number}:
-            held = {id(tensor) for place, tensor in enumerate(filter(self._is_input, given)) if place in places}
+            held = {id(tensor) for place, tensor in enumerate(inputs) if place in places}
             args, kwargs = mapped((args, kwargs), kind, lambda tensor: self._constant(tensor) if id(tensor) in held else tensor)
         with strangers("framework", alone=True) as raised:
             result = function(*args, **kwargs)
         if raised.error is not None:
             if given:
-                self._describe(operation, named(name, names, defaults, args, kwargs, self._plain), [])
+                self._describe(operation, named(name, names, defaults, args, kwargs, partial(self._plain, name)), [])
             if change is None or isinstance(change, Mapping | Behind):
                 raise raised.error
             made = [self.framework.tensor(array) for array in change]
@@ -231,9 +235,10 @@ class Recorder:
         made = [args[0]] if name == "__setitem__" else leaves(result, kind)
         if made and not (raised.error is not None and given):  # else it is described above, with nothing that it gave
             operation.outputs = [self._note(tensor) for tensor in made]
-            self._made.update(operation.outputs if operation.inputs else ())
+            of_numbers = all(value not in self._made and self.trace.values[value].size == 1 for value in operation.inputs)
+            self._made.update(() if of_numbers else operation.outputs)
             if operation.outputs != operation.inputs:
-                call = named(name, names, defaults, args, kwargs, self._plain)
+                call = named(name, names, defaults, args, kwargs, partial(self._plain, name))
                 made = [self.trace.values[i] for i in operation.outputs]
                 call.dtype = "float" if made[0].dtype.kind == "f" else str(made[0].dtype)
                 self._describe(operation, call, [array.shape for array in made])
@@ -281,14 +286,19 @@ class Recorder:
         finally:
             self._depth -= 1
 
-    def _plain(self, value: Any) -> Any:
-        """A tensor without axes that is a constant of the source as its number."""
-        if isinstance(value, self.framework.tensor_type) and not self._is_input(value):
+    def _plain(self, name: str, value: Any) -> Any:
+        """A tensor that is one number for the function of this name as this number."""
+        if isinstance(value, self.framework.tensor_type) and self._is_number(value, name):
             return self.framework.array(value).item()
         return value
 
-    def _is_input(self, tensor: Tensor) -> bool:
-        return bool(tuple(tensor.shape)) or self._known.get(_key(tensor)) in self._made
+    def _is_number(self, tensor: Tensor, name: str) -> bool:
+        """Whether an argument of a function is one number that does not depend on the module's input, and no input of the call.
+
+        In arithmetic its axes do not matter: a learned factor of shape (1,) and one of shape () are the same.
+        """
+        shape = tuple(tensor.shape)
+        return set(shape) <= ({1} if is_arithmetic(name) else set()) and self._known.get(_key(tensor)) not in self._made
 
     def _note(self, tensor: Tensor) -> int:
         key = _key(tensor)

@@ -520,6 +520,8 @@ def _made_up_for(pair: PairedCalls, values: Iterable[Any]) -> bool:
 def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:
     """Whether both sides agree where the layer without parameters that one of them has gives its input back."""
     network, wanted = (pair.reference, blame.ours) if other.kind == "missing" else (pair.port, blame.theirs)
+    if not blame.in_output:
+        return False  # only a statistic or a gradient differs, and did so without the layer
     answer = network.answer_without(key.partition("#")[0], pair.calls[key], other.path)
     if not wanted.outputs or len(answer.outputs) < len(wanted.outputs):
         return False  # it raises, for a reason of its own
