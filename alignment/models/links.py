@@ -305,16 +305,29 @@ def solved(packed: Sequence[Entry], parts: Sequence[Entry]) -> list[tuple[tuple[
                 if _rows(taken) != entry.shape[0]:
                     return None
                 found.append(((entry.canonical,), tuple(e.canonical for e in taken), False))
-        elif not rest and (_adds_up(whole, given) or _adds_up(inside, rows)):
-            found.append((tuple(e.canonical for e in whole), tuple(e.canonical for e in inside), True))
+        elif not rest and (added := _added(whole, inside)) is not None:
+            found += [(*both, True) for both in added]
+        elif not rest and (added := _added(inside, whole)) is not None:
+            found += [(*reversed(both), True) for both in added]
         else:
             return None
     return found
 
 
-def _adds_up(entries: Sequence[Entry], rows: int) -> bool:
-    """Whether two tensors, the two biases of a recurrent layer, are each as long as all of the other side."""
-    return len(entries) == 2 and all(entry.shape == (rows,) for entry in entries)
+def _added(double: Sequence[Entry], single: Sequence[Entry]) -> list[tuple[tuple[str, ...], tuple[str, ...]]] | None:
+    """Two vectors each, which are added up, and those of the other side that are together as long as one of the two.
+
+    They are the two biases of each direction of a recurrent layer. None where the shapes rule it out.
+    """
+    waiting, found = list(single), []
+    for first, second in itertools.zip_longest(double[::2], double[1::2]):
+        taken: list[Entry] = []
+        while waiting and _rows(taken) < first.shape[0]:
+            taken.append(waiting.pop(0))
+        if second is None or first.shape != second.shape or _rows(taken) != first.shape[0]:
+            return None
+        found.append(((first.canonical, second.canonical), tuple(entry.canonical for entry in taken)))
+    return None if waiting else found
 
 
 def as_links(solution: Iterable[tuple[tuple[str, ...], tuple[str, ...], bool]], port_is_packed: bool) -> list[Link]:

@@ -82,7 +82,8 @@ def choose(
             for known, paired in zip(norms, (set(pairs.values()), set(pairs)), strict=True)
         ]
         if any(alone):  # what is a layer here and a function there shows in the whole model alone
-            for side in sides:
+            for side, state in zip(sides, states, strict=True):
+                side.framework.load(side.network, state)  # the pass in training mode has moved one side's statistics
                 side.framework.set_training(side.network, False)
             _settle([_RoundedPart(s, s.network, rest) for s, rest in zip(sides, alone, strict=True)], (False, True), inputs, {})
     for side, state in zip(sides, states, strict=True):

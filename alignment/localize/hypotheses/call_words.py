@@ -104,17 +104,30 @@ def operand_words(pair: PairedCalls, value: int) -> str:
 
 
 def told_apart(pair: PairedCalls, mine: int, right: int) -> tuple[str, str]:
-    """Two values of the port in words; where one line of a helper made both, also what it was given: that tells them apart."""
+    """Two values of the port in words.
+
+    Where one line of a helper made both, also what it was given; where that is the same, which of the calls in the line made each.
+    """
     values, words = [mine, right], [operand_words(pair, mine), operand_words(pair, right)]
     made = {value for one in pair.ours.operations for value in one.outputs} | set(pair.ours.given)
     while words[0] == words[1]:
         makers = [pair.own_maker(value) for value in values]
         given = [[value for value in one.inputs if value in made] if one is not None else [] for one in makers]
-        if any(len(one) != 1 for one in given):
+        if any(len(one) != 1 for one in given) or given[0] == given[1]:
+            words = [f"{said}{_which(pair, maker)}" for said, maker in zip(words, makers, strict=True)]
             break
         values = [one[0] for one in given]
         words = [f"{said} of {operand_words(pair, value)}" for said, value in zip(words, values, strict=True)]
     return words[0], words[1]
+
+
+def _which(pair: PairedCalls, maker: Operation | None) -> str:
+    """Which of several equal calls that a line writes one is, in the order of the pass; ``""`` where it is the only one."""
+    if maker is None:
+        return ""
+    where = lambda one: (one.title, one.file, one.line, one.function)  # noqa: E731
+    sites = list(dict.fromkeys(one.site for one in pair.ours.operations if where(one) == where(maker)))
+    return f" (call {sites.index(maker.site) + 1} of {len(sites)} there)" if len(sites) > 1 else ""
 
 
 def superfluous(pair: PairedCalls, one: Operation, value: int) -> str:

@@ -381,7 +381,7 @@ def exchanged(made: Sequence[Proposal]) -> list[Proposal]:
     """The same mistakes, two as one where in one line each of two calls is given what the other one should be given."""
     kept: list[Proposal] = []
     for one in made:
-        reverse = one.taken and (one.taken[1], one.taken[0])
+        reverse = (one.taken[1], one.taken[0]) if one.taken and one.taken[0] != one.taken[1] else None
         twin = next((n for n, other in enumerate(kept) if reverse and (other.taken, other.source) == (reverse, one.source)), None)
         if twin is None or one.taken is None:
             kept.append(one)
@@ -407,6 +407,8 @@ def _handed_over(one: Operation, makers: Sequence[Operation | None]) -> Operatio
     apart = next((frames for frames in zip(*chains, strict=False) if len(set(frames)) > 1), None)
     if None in makers or apart is None or apart[0] == chains[0][-1] or len({(file, name) for file, _, name, _ in apart}) > 1:
         return None
+    if apart[0] == apart[1]:
+        return None  # what it takes is made in the call itself, and is not handed over
     file, line, function, site = apart[0]
     return replace(one, file=file, line=line, function=function, site=site)
 
@@ -477,7 +479,7 @@ def _operand_before(pair: PairedCalls, one: Operation, value: int, step: Operati
     if not made:
         return
     before, alone = pair.own_maker(wrong[0][0]), _used(pair, value) == 1
-    mine, theirs = operand_words(pair, wrong[0][0]), operand_words(pair, made[-1])
+    mine, theirs = told_apart(pair, wrong[0][0], made[-1])
     words = takes(described(maker), mine, theirs)
     if not alone:
         words = takes(title(one), f"{described(maker)} of {mine}", f"{described(step)} of {theirs}")
@@ -707,7 +709,7 @@ def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: lis
     wrong = _unlike(pair, last, chain[-1]) or []
     held = pair.held.get(wrong[0][1], []) if len(wrong) == 1 < len(steps) else []
     if held and not {value for step in steps for value in step.inputs} & set(held):  # else what stands between is too much
-        words = operand_words(pair, wrong[0][0]), operand_words(pair, held[0])
+        words = told_apart(pair, wrong[0][0], held[0])
         return Kind.OPERAND, takes(title(last), *words)
     both = [[step for step in side if step.name not in LAYOUT] for side in (steps, chain)]
     names = [[step.name for step in side] for side in both]
