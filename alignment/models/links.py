@@ -308,7 +308,7 @@ def solved(packed: Sequence[Entry], parts: Sequence[Entry]) -> list[tuple[tuple[
         elif not rest and (added := _added(whole, inside)) is not None:
             found += [(*both, True) for both in added]
         elif not rest and (added := _added(inside, whole)) is not None:
-            found += [(*reversed(both), True) for both in added]
+            found += [(single, double, True) for double, single in added]
         else:
             return None
     return found
@@ -319,7 +319,8 @@ def _added(double: Sequence[Entry], single: Sequence[Entry]) -> list[tuple[tuple
 
     They are the two biases of each direction of a recurrent layer. None where the shapes rule it out.
     """
-    waiting, found = list(single), []
+    waiting = list(single)
+    found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for first, second in itertools.zip_longest(double[::2], double[1::2]):
         taken: list[Entry] = []
         while waiting and _rows(taken) < first.shape[0]:
