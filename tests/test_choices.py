@@ -25,6 +25,17 @@ class Block(nn.Module):
         return self.norm(x + self.scale * torch.tanh(self.fc(x)))
 
 
+class Mix(nn.Module):
+    def __init__(self, dim, shortcut=True):
+        super().__init__()
+        self.shortcut = shortcut
+        self.fc = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        y = torch.tanh(self.fc(x))
+        return x + y if self.shortcut else y
+
+
 class Pool(nn.Module):
     def __init__(self, mode="mean", normalize=False):
         super().__init__()
@@ -45,6 +56,7 @@ class Net(nn.Module):
         super().__init__()
         self.embed = nn.Linear(5, 8)
         self.blocks = nn.ModuleList([Block(8), Block(8, prenorm=False), Block(8, scale=0.5)])
+        self.mix = Mix(8)
         self.pool = Pool("mean")
         self.head = nn.Linear(8, 3)
 
@@ -56,6 +68,7 @@ class Net(nn.Module):
         x = self.embed(x)
         for block in self.blocks:
             x = block(x)
+        x = self.mix(x)
         return self.head(self.weigh(self.pool(x), both=not self.training and False))
 """
 PORT = (
@@ -72,6 +85,10 @@ CASES = {
     "sound": (PORT, (), "", "", ""),
     "flag": (PORT, ("Block(8, prenorm=False)", "Block(8, prenorm=True)"), "setting", TRUE, "[Block("),
     "flag left out": (PORT, ("Block(8, prenorm=False)", "Block(8)"), "setting", TRUE, "[Block("),
+    # The kind of the mistake is what the flag changes, where that is a known one.
+    "flag of a residual": (PORT, ("Mix(8)", "Mix(8, shortcut=False)"), "no_residual",
+        "the input is not added to the output: shortcut of Mix is False, expected True", "Mix(8, shortcut=False)"),
+    "sound flag of a residual": (PORT, ("Mix(8)", "Mix(8, shortcut=True)"), "", "", ""),
     # The reference does not say what the flag should be: the line that asks for it is shown.
     "another name": (OTHER_NAMES, ("Block(8, first=False)", "Block(8, first=True)"), "call_order", "", "return x + self.scale"),
     "mode": (PORT, ('Pool("mean")', 'Pool("max")'), "setting", "mode of Pool is 'max', expected 'mean'", 'Pool("max")'),
@@ -83,7 +100,7 @@ CASES = {
     "condition": (PORT, ("if self.normalize else", "if not self.normalize else"), "call_extra", "normalize", "if not self"),
     "sound of another name": (OTHER_NAMES, (), "", "", ""),
 }  # fmt: skip
-CORRECTED = {"flag", "mode", "number", "flag of a method"}  # the card has the line as it should be
+CORRECTED = {"flag", "mode", "number", "flag of a method", "flag of a residual"}  # the card has the line as it should be
 
 
 @pytest.mark.parametrize("case", CASES)

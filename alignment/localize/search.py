@@ -25,10 +25,12 @@ from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import mistakes, parting
 from alignment.localize.hypotheses.choices import CHOICES, Attribute
+from alignment.localize.hypotheses.hypothesis import Hypothesis
 from alignment.localize.hypotheses.proposals import Proposal
 from alignment.localize.hypotheses.settings import WRITTEN_OUT
 from alignment.localize.hypotheses.stopped import beyond_rounding, stops
 from alignment.localize.hypotheses.weights import weight_hint
+from alignment.localize.hypotheses.wiring import WIRING
 from alignment.localize.structure import UNMATCHED
 from alignment.models.counterparts import Unmatched
 from alignment.models.forms import CallAdapter, learned
@@ -394,7 +396,16 @@ def _of_choice(s: Subject, where: str, wrong: Sequence[Proposal]) -> Finding | N
     called = attribute.method or kind
     given = Argument(source=place, function=called, name=attribute.name, given=True, found=found, expected=expected)
     measured = f"{s.blame.measured}, {_given(s.pair, s.blame)}"
-    return Finding("forward", where, chosen.kind, chosen.words, measured, place, arguments=[given])
+    kind_of, words = _said_of_choice(s, chosen, attribute)
+    return Finding("forward", where, kind_of, words, measured, place, arguments=[given])
+
+
+def _said_of_choice(s: Subject, chosen: Hypothesis, attribute: Attribute) -> tuple[Kind, str]:
+    """Of a flag what it changes, where that is a known mistake: "residual missing: use_res_connect is False, expected True"."""
+    if not isinstance(attribute.found, bool) or attribute.method:
+        return chosen.kind, chosen.words
+    known, said = WIRING.hint(s)
+    return (known, f"{said}: {chosen.words}") if said else (chosen.kind, chosen.words)
 
 
 def _given(pair: Pair, blame: Blame) -> str:
