@@ -204,7 +204,7 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of named arrays: names, types, shapes and values, by name."""
     found = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.asarray(arrays[name], order="C")
         found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         found.update(array.tobytes())
     return found.hexdigest()

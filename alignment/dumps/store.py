@@ -36,7 +36,7 @@ class Writer:
 
     def array(self, array: np.ndarray) -> dict[str, str]:
         """An array's reference, for JSON."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # a number keeps its shape
         key = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode() + array.tobytes()).digest()
         if key not in self._numbers:
             self._numbers[key] = number = str(len(self._arrays))

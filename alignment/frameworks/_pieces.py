@@ -109,7 +109,7 @@ class Arranged(Piece):
 
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
         parts = arranged(array.T if self.transposed else array, self.layout)
-        return np.ascontiguousarray(parts if self.place is None else parts[self.place])
+        return np.asarray(parts if self.place is None else parts[self.place], order="C")
 
     def into(self, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
         if self.place is not None:

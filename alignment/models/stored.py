@@ -322,7 +322,7 @@ class _LayerByLayer:
             parts = np.array(arranged(own, held.layout))
             parts[held.place] = array
             array = parts
-        self.side.assign(tensor, entry.to_own(np.ascontiguousarray(arranged(array, turned_back(held.layout)))))
+        self.side.assign(tensor, entry.to_own(np.asarray(arranged(array, turned_back(held.layout)), order="C")))
 
     def right(self, path: str, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> bool:
         """Whether the values of a pass hold what the layer gave."""
@@ -507,10 +507,11 @@ def _given_instead(trace: Trace, value: int, given: np.ndarray) -> dict[int, lis
 
 
 def _turned_like(array: np.ndarray, shape: Sizes) -> np.ndarray:
-    """An array with its axes in the order in which another one has them, where they are of other sizes each."""
-    if array.shape == shape or sorted(array.shape) != sorted(shape) or len(set(shape)) < len(shape):
+    """An array with its axes in the order in which another one has them; those of one size keep theirs."""
+    if array.shape == shape or sorted(array.shape) != sorted(shape):
         return array
-    return array.transpose([array.shape.index(size) for size in shape])
+    axes = list(range(array.ndim))
+    return array.transpose([axes.pop(next(n for n, axis in enumerate(axes) if array.shape[axis] == size)) for size in shape])
 
 
 def occurring(trial: Trial) -> int:

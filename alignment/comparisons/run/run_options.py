@@ -261,7 +261,7 @@ class Pretrained(Option):
         begin = framework.state(spec.reference(**{**spec.options, **spec.train_options(ground.short), "num_classes": FEWER}))
         file = ground.folder / "begin.safetensors"
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: np.ascontiguousarray(array) for name, array in as_torch(begin).items()}, file)
+        save_file({name: np.asarray(array, order="C") for name, array in as_torch(begin).items()}, file)
         return cls(ground, begin, file)
 
     def measure(self, context: Context, role: str) -> dict[str, Value]:
