@@ -35,7 +35,7 @@ class Link:
         channels_last: whether a matrix holds the kernels of a convolution (outputs, inputs, *kernel) with the inputs behind the
             kernel's axes: a patch embedding as a linear layer.
         columns: whether the parts of a packed matrix lie side by side: two embeddings, or two linear layers whose outputs are added
-            up, as one on what they are given, joined.
+            up, as one on what they are given, joined. Of one that lies transposed they lie one below another, each transposed.
         layout: how the axes of the packed tensor become those of its parts, of two single ones those of the port's the reference's,
             in the words of einops (``alignment.frameworks.base.arranged``); empty where the other attributes say it.
     """
@@ -169,14 +169,13 @@ def _side_by_side(
     link: Link, packed: Sequence[Entry], parts: Sequence[Entry], port_is_packed: bool
 ) -> tuple[list[Piece], list[Piece]]:
     whole, widths = packed[0], [part.shape[-1] if part.shape else 0 for part in parts]
-    matrices = len(whole.shape) == 2 and all(
-        part.shape == (whole.shape[0], width) for part, width in zip(parts, widths, strict=True)
-    )
-    if not matrices or sum(widths) != whole.shape[1] or link.transposed or link.added or link.groups != 1:
+    shape = whole.shape[::-1] if link.transposed else whole.shape
+    matrices = len(shape) == 2 and all(part.shape == (shape[0], width) for part, width in zip(parts, widths, strict=True))
+    if not matrices or sum(widths) != shape[1] or link.added or link.groups != 1:
         raise UserError(f"--names: {link.words()}: shapes {_shapes(packed)} and {_shapes(parts)} do not lie side by side")
     names, stops = _named_in(whole, parts, port_is_packed), list(itertools.accumulate(widths))
     made = [
-        Piece(name, whole.own, part.shape, not whole.transposed, whole.role, whole.shape[::-1], 1, stop - width, stop, turned=True)
+        Piece(name, whole.own, part.shape, whole.transposed == link.transposed, whole.role, shape[::-1], 1, stop - width, stop, turned=True)
         for name, part, width, stop in zip(names, parts, widths, stops, strict=True)
     ]
     return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)

@@ -24,6 +24,7 @@ from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, Module, Trace, arranged, leaves, turned_back
 from alignment.models.layouts import PART, Sizes, in_order, inputs_first, layouts
 from alignment.models.links import Link, plain
+from alignment.models.slices import Slice, as_link, slices
 from alignment.models.units import use_of, words_of_tensor
 from alignment.models.values import Live, Trial
 from alignment.strangers import strangers
@@ -50,13 +51,15 @@ class _HeldAt:
         own: canonical name of the tensor there.
         layout: of its axes.
         place: of the part, of so many.
-        count: parts.
+        count: parts; 0 where they are not of one size.
+        slice: the part then.
     """
 
     own: str
     layout: str
     place: int
     count: int
+    slice: Slice | None = None
 
 
 @dataclass
@@ -107,6 +110,8 @@ class _LayerByLayer:
             for layer in self.divided(path, by_layer[path])
         ]  # fmt: skip
         self.loose = self.placed([entry for path in by_layer if path in alone for entry in by_layer[path]])
+        self.used = [(entry.canonical, entry.shape) for _, entries in self.layers for entry in entries]
+        self.sequence = {name: number for number, (name, _) in enumerate(self.used)}
         self.taken: dict[str, list[tuple[_HeldAt, str]]] = {}  # own name -> its parts, and which tensor of the layers each is
         self.known: dict[tuple[Sizes, Sizes, int], str] = {}  # layouts that were right
         self.signs: dict[str, list[np.ndarray]] = {}
@@ -287,6 +292,10 @@ class _LayerByLayer:
         size = math.prod(entry.shape)
         for name, mine in self.entries.items():
             parts = self.taken.get(name, [])
+            if name in self.own and mine.role == entry.role and all(held.slice for held, _ in parts):
+                found += [(self.distance(name) + 0.01 * place, held) for place, held in enumerate(self.slices(name, entry))]
+            if any(held.slice for held, _ in parts):
+                continue
             count = math.prod(mine.shape) // size if size and math.prod(mine.shape) % size == 0 else 0
             if not 1 <= count <= MOST_PARTS or len(parts) >= count or mine.role != entry.role:
                 continue
@@ -307,6 +316,17 @@ class _LayerByLayer:
         nearest = list(dict.fromkeys(held.own for _, held in found))[:NEAREST]
         return [held for _, held in found if held.own in nearest]
 
+    def slices(self, name: str, entry: Entry) -> list[_HeldAt]:
+        """Where one tensor may lie beside others of other sizes."""
+        taken = [held.slice for held, _ in self.taken.get(name, []) if held.slice is not None]
+        number, shapes = self.sequence.get(entry.canonical, 0), [shape for _, shape in self.used]
+        every = slices(self.own[name].shape, shapes, number) if entry.canonical in self.sequence else ()
+        free = [
+            one for one in dict.fromkeys(every)
+            if all((one.turned, one.axis) == (o.turned, o.axis) and (one.stop <= o.start or o.stop <= one.start) for o in taken)
+        ]  # fmt: skip
+        return [_HeldAt(name, one.layout, one.start, 0, one) for one in free]
+
     def ways(self, name: str, entry: Entry, count: int) -> Sequence[str]:
         """Layouts of a tensor: a layer of the framework has its own, and may hold the rows of several layers."""
         every = layouts(self.entries[name].shape, entry.shape, count)
@@ -318,6 +338,9 @@ class _LayerByLayer:
         """Put a layer's tensor where it is held."""
         entry, tensor = self.entries[held.own], self.tensors[held.own]
         own = entry.to_canonical(self.side.array(tensor))
+        if held.slice is not None:
+            self.side.assign(tensor, entry.to_own(np.asarray(held.slice.into(own, array), order="C")))
+            return
         if held.count > 1:
             parts = np.array(arranged(own, held.layout))
             parts[held.place] = array
@@ -577,6 +600,11 @@ def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
         if any(name in search.wholes for _, name in held):
             continue
         names = tuple(name for _, name in held)
+        if held[0][0].slice is not None:
+            shape, slices_of = search.entries[own].shape, [(one.slice, name) for one, name in held if one.slice is not None]
+            link = as_link(own, shape, slices_of, turned)
+            found.links += [link] if link is not None else []
+            continue
         if own not in search.own and len(names) == 1:
             found.names[_holder(names[0])] = _holder(own)
             continue
