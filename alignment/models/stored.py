@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,6 +35,7 @@ MOST_PARTS = 8  # of one tensor
 NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
 NAMED = 0.5  # what it counts that a tensor's name stood for the layer's before
 BESIDE = 1.5  # as how far apart two tensors of one module count
+APART = 6.0  # what it counts that the tensors of one layer lie in two modules
 REPLACED = 4  # values of a pass, at most, each behind a mistake
 AHEAD = 4  # layers behind one, what each is given shows that the one has its weights
 GIVE_UP = 3  # layers, none of which is right
@@ -130,12 +131,17 @@ class _LayerByLayer:
         whole = max(entries, key=lambda entry: math.prod(entry.shape))
         outputs, size = leaves(self.calls[path].output, np.ndarray), math.prod(whole.shape)
         held = Counter(math.prod(mine.shape) for mine in self.own.values() if mine.role == whole.role)
+        layers = Counter(plain(mine.shape) for name, mine in self.entries.items() if name not in self.own and mine.role == whole.role)
         counts = [n for n in range(2, MOST_PARTS + 1) if size % n == 0 and all(e.shape and e.shape[0] % n == 0 for e in entries)]
-        fitting = [n for n in counts if held[size // n] >= n and outputs and outputs[0].shape[-1] % n == 0]
-        if not fitting or any(one % size == 0 and one // size <= MOST_PARTS for one in held):
+        channels = 1 if len(whole.shape) > 2 else -1
+        counts = [n for n in counts if outputs and outputs[0].ndim > 1 and outputs[0].shape[channels] % n == 0]
+        part = lambda n: plain((whole.shape[0] // n, *whole.shape[1:]))  # noqa: E731
+        fitting = [n for n in counts if held[size // n] >= n or layers[part(n)] >= n]
+        wholly = any(one % size == 0 and one // size <= MOST_PARTS for one in held) or self.is_held(whole, layers)
+        if not fitting or wholly:
             return [(path, entries)]
         found, count = [], fitting[0]
-        for number, given in enumerate(np.split(outputs[0], count, axis=-1)):
+        for number, given in enumerate(np.split(outputs[0], count, axis=channels)):
             part = f"{path}[{number}]"
             names = {entry.canonical: f"{part}.{entry.canonical.rpartition('.')[2]}" for entry in entries}
             self.calls[part] = replace(self.calls[path], output=given)
@@ -145,6 +151,11 @@ class _LayerByLayer:
             pairs = zip(entries, shapes, strict=True)
             found.append((part, [replace(entry, canonical=names[entry.canonical], shape=shape) for entry, shape in pairs]))
         return found
+
+    def is_held(self, whole: Entry, layers: Mapping[Sizes, int]) -> bool:
+        """Whether a layer of the framework may hold a tensor, by itself or behind others."""
+        rows, *rest = plain(whole.shape) or (0,)
+        return any(len(shape) == len(rest) + 1 and shape[0] % rows == 0 and shape[1:] == (*rest,) for shape in layers)
 
     def placed(self, loose: list[Entry]) -> list[Entry]:
         """Put tensors that modules around layers hold among the layers, where several may hold one; the others are given back.
@@ -238,16 +249,44 @@ class _LayerByLayer:
     def choices(self, entries: Sequence[Entry]) -> list[tuple[_HeldAt, ...]]:
         """Where the tensors of a layer may lie, the likeliest first."""
         most = max(1, int(MOST_CHOICES ** (1 / len(entries))))  # of each: a layer of somebody's own may have many tensors
-        each = [self.places(entry)[:most] for entry in entries]
-        apart = [one for one in itertools.product(*each) if len({(held.own, held.place) for held in one}) == len(one)]
+        shapes = [entry.shape for entry in entries]
+        every = [self.places(entry, shapes[:number].count(entry.shape)) for number, entry in enumerate(entries)]
+        each = [nearest(places)[:most] for places in every]
+        apart = [one for one in itertools.chain(self.at_home(every), itertools.product(*each)) if self.fits_together(one)]
 
         def order(choice: Sequence[_HeldAt]) -> float:
             pairs = list(zip(choice, entries, strict=True))
             called = sum((_tail(held.own), _tail(entry.canonical)) in self.called for held, entry in pairs)
             named = NAMED * sum(self.named(held, entry) for held, entry in pairs)
-            return self.spread(choice) - called - named - NEAREST * sum(self.follows(held, entry) for held, entry in pairs)
+            follows = sum(self.follows(held, entry) for held, entry in pairs)
+            return self.spread(choice) + APART * (len(self.holders(choice)) - 1) - called - named - NEAREST * follows
 
-        return sorted(apart, key=order)[:MOST_TRIALS]
+        return sorted(dict.fromkeys(apart), key=order)[:MOST_TRIALS]
+
+    def at_home(self, every: Sequence[Sequence[_HeldAt]]) -> Iterator[tuple[_HeldAt, ...]]:
+        """The choices of tensors that one module holds, of the modules that are used nearest."""
+        homes = [dict.fromkeys(_holder(held.own) for held in places) for places in every]
+        both = [home for home in homes[0] if all(home in others for others in homes)] if len(every) > 1 else []
+        for home in both[:NEAREST]:
+            yield from itertools.product(*([held for held in places if _holder(held.own) == home][:NEAREST] for places in every))
+
+    def fits_together(self, choice: Sequence[_HeldAt]) -> bool:
+        """Whether no two tensors lie in one place, and the parts of one lie alike, one behind another."""
+        if len({(held.own, held.place) for held in choice}) < len(choice):
+            return False
+        parts: dict[str, list[_HeldAt]] = {}
+        for held in choice:
+            parts.setdefault(held.own, []).append(held)
+        equal = {own: held for own, held in parts.items() if held[0].slice is None}
+        return all(
+            len({one.layout for one in held}) == 1 and min(one.place for one in held) == (first := len(self.taken.get(own, ())))
+            and max(one.place for one in held) < first + len(held)
+            for own, held in equal.items()
+        )  # fmt: skip
+
+    def holders(self, choice: Sequence[_HeldAt]) -> set[str]:
+        """The modules that hold the tensors of a choice: those of one layer lie in one, as a rule."""
+        return {_holder(held.own) for held in choice}
 
     def named(self, held: _HeldAt, entry: Entry) -> bool:
         """Whether the last name of a tensor stood for the layer's in a layer that was right: ``g`` for a ``weight_g``."""
@@ -286,8 +325,8 @@ class _LayerByLayer:
         against = others.count(not first) > len(others) / 4 if (first := inputs_first(held.layout)) is not None else False
         return (3.0 if "(" in held.layout.partition("->")[0] else 0.1) + 0.2 * against
 
-    def places(self, entry: Entry) -> list[_HeldAt]:
-        """Where one tensor may lie."""
+    def places(self, entry: Entry, before: int = 0) -> list[_HeldAt]:
+        """Where one tensor may lie, of a layer that has so many of the same shape before it."""
         found: list[tuple[float, _HeldAt]] = []
         size = math.prod(entry.shape)
         for name, mine in self.entries.items():
@@ -300,21 +339,24 @@ class _LayerByLayer:
             if not 1 <= count <= MOST_PARTS or len(parts) >= count or mine.role != entry.role:
                 continue
             last = name.rpartition(".")[2]
-            if name not in self.own and (mine.shape[1:] != entry.shape[1:] or last != entry.canonical.rpartition(".")[2]):
+            if name not in self.own and (plain(mine.shape[1:]) != plain(entry.shape[1:]) or last != _last(entry.canonical)):
                 continue
             far = self.distance(name) - bool(words_of_tensor(last) & words_of_tensor(entry.canonical))
             if parts:
-                held = _HeldAt(name, parts[0][0].layout, len(parts), count)
-                goes_on = self.follows(held, entry) or self.beside(_holder(parts[-1][1]), _holder(entry.canonical))
-                found += [(-1.0, held)] if goes_on and held.layout in self.ways(name, entry, count) else []
+                layout = parts[0][0].layout
+                next_ones = [_HeldAt(name, layout, at, count) for at in range(len(parts), min(len(parts) + before + 1, count))]
+                goes_on = self.follows(next_ones[0], entry) or self.beside(_holder(parts[-1][1]), _holder(entry.canonical))
+                found += [(-1.0, held) for held in next_ones] if goes_on and layout in self.ways(name, entry, count) else []
                 continue
             known = self.known.get((mine.shape, entry.shape, count))
             every = self.ways(name, entry, count)
             ordered = dict.fromkeys([known, *every] if known else every)
-            found += [(far + 0.01 * place, _HeldAt(name, text, 0, count)) for place, text in enumerate(ordered)]
+            found += [
+                (far + 0.01 * place + 0.001 * (before - at), _HeldAt(name, text, at, count))
+                for place, text in enumerate(ordered) for at in range(min(before + 1, count))
+            ]  # fmt: skip
         found.sort(key=lambda one: one[0])
-        nearest = list(dict.fromkeys(held.own for _, held in found))[:NEAREST]
-        return [held for _, held in found if held.own in nearest]
+        return [held for _, held in found]
 
     def slices(self, name: str, entry: Entry) -> list[_HeldAt]:
         """Where one tensor may lie beside others of other sizes."""
@@ -332,7 +374,12 @@ class _LayerByLayer:
         every = layouts(self.entries[name].shape, entry.shape, count)
         if name in self.own:
             return every
-        return [one for one in every if one.startswith("(") and in_order(one)] if count > 1 else every[:1]
+        if count == 1:
+            return every[:1]
+        weight = self.entries.get(f"{_holder(name)}.weight")
+        if weight is None or len(weight.shape) == 1:
+            return []  # a normalisation is not packed
+        return [one for one in every if one.startswith("(") and in_order(one)]
 
     def fill(self, held: _HeldAt, array: np.ndarray) -> None:
         """Put a layer's tensor where it is held."""
@@ -466,10 +513,11 @@ class _LayerByLayer:
         """Note a choice; what was right is tried first from then on."""
         for entry, held in zip(entries, choice, strict=False):
             self.taken.setdefault(held.own, []).append((held, entry.canonical))
+            for name in [one for _, one in self.taken[held.own]] if right else ():  # one that is right shows that those before are
+                self.called.add((_tail(held.own), _tail(name)))
+                self.called.add((_numberless(held.own), _numberless(name)))
+                self.called.add((_last(held.own), _last(name)))
             if right:
-                self.called.add((_tail(held.own), _tail(entry.canonical)))
-                self.called.add((_numberless(held.own), _numberless(entry.canonical)))
-                self.called.add((_last(held.own), _last(entry.canonical)))
                 self.known[self.entries[held.own].shape, entry.shape, held.count] = held.layout
         if choice:
             last = max(choice, key=lambda held: self.rank[held.own]).own
@@ -482,6 +530,12 @@ class _LayerByLayer:
         """Give the tensors of a choice the layer's weights."""
         for entry, held in zip(entries, choice, strict=True):
             self.fill(held, self.state[entry.canonical])
+
+
+def nearest(places: Sequence[_HeldAt]) -> list[_HeldAt]:
+    """Those in the first few tensors."""
+    names = list(dict.fromkeys(held.own for held in places))[:NEAREST]
+    return [held for held in places if held.own in names]
 
 
 def _first_computed(trace: Trace, array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray] | None:
@@ -595,6 +649,9 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOth
 
 def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
     found = HeldOtherwise(links=_of_parts(search, turned), confirmed=search.confirmed)
+    pairs = [(own, parts[0][1]) for own, parts in search.taken.items() if own not in search.own and len(parts) == 1]
+    shapes = dict(search.used)
+    reshaped = {_holder(own) for own, name in pairs if search.entries[own].shape != shapes.get(name, search.entries[own].shape)}
     for own, parts in search.taken.items():
         held = sorted(parts, key=lambda one: one[0].place)
         if any(name in search.wholes for _, name in held):
@@ -605,7 +662,7 @@ def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
             link = as_link(own, shape, slices_of, turned)
             found.links += [link] if link is not None else []
             continue
-        if own not in search.own and len(names) == 1:
+        if own not in search.own and len(names) == 1 and _holder(own) not in reshaped:
             found.names[_holder(names[0])] = _holder(own)
             continue
         if len(names) != held[0][0].count:
