@@ -175,7 +175,18 @@ def _side_by_side(
         raise UserError(f"--names: {link.words()}: shapes {_shapes(packed)} and {_shapes(parts)} do not lie side by side")
     names, stops = _named_in(whole, parts, port_is_packed), list(itertools.accumulate(widths))
     made = [
-        Piece(name, whole.own, part.shape, whole.transposed == link.transposed, whole.role, shape[::-1], 1, stop - width, stop, turned=True)
+        Piece(
+            name,
+            whole.own,
+            part.shape,
+            whole.transposed == link.transposed,
+            whole.role,
+            shape[::-1],
+            1,
+            stop - width,
+            stop,
+            turned=True,
+        )
         for name, part, width, stop in zip(names, parts, widths, stops, strict=True)
     ]
     return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)

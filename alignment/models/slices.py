@@ -1,4 +1,4 @@
-"""Tensors of different sizes that lie in one, one behind another: queries, keys and values of fewer heads, input and state of a cell."""
+"""Tensors of different sizes in one, one behind another: queries and keys of fewer heads, the input and the state of a cell."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def as_link(own: str, whole: Sizes, held: Sequence[tuple[Slice, str]], turned_ba
     parts = sorted(held, key=lambda one: one[0].start)
     one = parts[0][0]
     stops = [0, *itertools.accumulate(part.size for part, _ in parts)]
-    alike = all((part.turned, part.axis, part.start) == (one.turned, one.axis, at) for (part, _), at in zip(parts, stops, strict=False))
+    alike = all(
+        (part.turned, part.axis, part.start) == (one.turned, one.axis, at) for (part, _), at in zip(parts, stops, strict=False)
+    )
     if not alike or stops[-1] != (whole[::-1] if one.turned else whole)[one.axis]:
         return None
     names = tuple(name for _, name in parts)

@@ -24,6 +24,7 @@ from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, Module, Trace, arranged, leaves, turned_back
 from alignment.models.layouts import PART, Sizes, in_order, inputs_first, layouts
 from alignment.models.links import Link, plain
+from alignment.models.parts import MOST_PARTS, OUT_PROJECTION, Parts, Whole
 from alignment.models.slices import Slice, as_link, slices
 from alignment.models.units import use_of, words_of_tensor
 from alignment.models.values import Live, Trial
@@ -31,7 +32,6 @@ from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry
 
 SECONDS = 16.0  # of the processor, after which nothing more is tried
-MOST_PARTS = 8  # of one tensor
 NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
 NAMED = 0.5  # what it counts that a tensor's name stood for the layer's before
 BESIDE = 1.5  # as how far apart two tensors of one module count
@@ -103,12 +103,15 @@ class _LayerByLayer:
             by_layer.setdefault(_holder(entry.canonical), []).append(entry)
         order = use_of(sides[1], models[1], inputs).order
         theirs = sides[1].modules(models[1], every_path=True)
-        alone = {path for path in by_layer if sides[1].children(theirs[path])}
-        self.calls, self.state = dict(self.trial.calls), dict(self.trial.state)
-        self.wholes: dict[str, tuple[str, int]] = {}  # tensor of a part -> the layer's tensor, and how many parts it has
+        self.parts = Parts(dict(self.trial.calls), dict(self.trial.state), (self.own, self.entries), self.trial.entries[1])
+        self.calls, self.state, self.wholes = self.parts.calls, self.parts.state, self.parts.wholes
+        attentions = [path for path in by_layer if self.parts.projected(path)]
+        behind = {f"{path}{OUT_PROJECTION}" for path in attentions}
+        alone = {path for path in by_layer if sides[1].children(theirs[path]) and path not in attentions}
         self.layers = [
-            layer for path in order if path in by_layer and path in self.trial.calls and path not in alone
-            for layer in self.divided(path, by_layer[path])
+            layer for called in order if called not in behind for path in (called, f"{called}{OUT_PROJECTION}")
+            if path in by_layer and path in self.calls and path not in alone
+            for layer in self.parts.divided(path, by_layer[path])
         ]  # fmt: skip
         self.loose = self.placed([entry for path in by_layer if path in alone for entry in by_layer[path]])
         self.used = [(entry.canonical, entry.shape) for _, entries in self.layers for entry in entries]
@@ -125,37 +128,6 @@ class _LayerByLayer:
         self.replaced: dict[int, list[np.ndarray]] = {}  # number of a call -> what it gives instead
         self.behind, self.home = 0, ""
         self.confirmed = 0
-
-    def divided(self, path: str, entries: list[Entry]) -> list[tuple[str, list[Entry]]]:
-        """A layer, or the equal parts of one that no tensor can hold, since each lies in one of its own: queries, keys, values."""
-        whole = max(entries, key=lambda entry: math.prod(entry.shape))
-        outputs, size = leaves(self.calls[path].output, np.ndarray), math.prod(whole.shape)
-        held = Counter(math.prod(mine.shape) for mine in self.own.values() if mine.role == whole.role)
-        layers = Counter(plain(mine.shape) for name, mine in self.entries.items() if name not in self.own and mine.role == whole.role)
-        counts = [n for n in range(2, MOST_PARTS + 1) if size % n == 0 and all(e.shape and e.shape[0] % n == 0 for e in entries)]
-        channels = 1 if len(whole.shape) > 2 else -1
-        counts = [n for n in counts if outputs and outputs[0].ndim > 1 and outputs[0].shape[channels] % n == 0]
-        part = lambda n: plain((whole.shape[0] // n, *whole.shape[1:]))  # noqa: E731
-        fitting = [n for n in counts if held[size // n] >= n or layers[part(n)] >= n]
-        wholly = any(one % size == 0 and one // size <= MOST_PARTS for one in held) or self.is_held(whole, layers)
-        if not fitting or wholly:
-            return [(path, entries)]
-        found, count = [], fitting[0]
-        for number, given in enumerate(np.split(outputs[0], count, axis=channels)):
-            part = f"{path}[{number}]"
-            names = {entry.canonical: f"{part}.{entry.canonical.rpartition('.')[2]}" for entry in entries}
-            self.calls[part] = replace(self.calls[path], output=given)
-            self.state |= {name: np.split(self.state[one], count)[number] for one, name in names.items()}
-            self.wholes |= {name: (one, count) for one, name in names.items()}
-            shapes = [(entry.shape[0] // count, *entry.shape[1:]) for entry in entries]
-            pairs = zip(entries, shapes, strict=True)
-            found.append((part, [replace(entry, canonical=names[entry.canonical], shape=shape) for entry, shape in pairs]))
-        return found
-
-    def is_held(self, whole: Entry, layers: Mapping[Sizes, int]) -> bool:
-        """Whether a layer of the framework may hold a tensor, by itself or behind others."""
-        rows, *rest = plain(whole.shape) or (0,)
-        return any(len(shape) == len(rest) + 1 and shape[0] % rows == 0 and shape[1:] == (*rest,) for shape in layers)
 
     def placed(self, loose: list[Entry]) -> list[Entry]:
         """Put tensors that modules around layers hold among the layers, where several may hold one; the others are given back.
@@ -178,7 +150,7 @@ class _LayerByLayer:
             number, given, output = uses[entry.canonical]
             name = f"{entry.canonical}.value"
             self.calls[entry.canonical] = Call((given,), {}, output)
-            self.state[name], self.wholes[name] = self.state[entry.canonical], (entry.canonical, 1)
+            self.state[name], self.wholes[name] = self.state[entry.canonical], Whole(entry.canonical, 1)
             place = next((place for place, when in enumerate(whens) if when > number), len(whens))
             self.layers.insert(place, (entry.canonical, [replace(entry, canonical=name)]))
             whens.insert(place, number)
@@ -209,7 +181,7 @@ class _LayerByLayer:
                 return  # the two compute something else from the start
             wrong = self.lacks_input(path)  # no choice can be right there
             choices = self.choices(entries)[: None if right is not None and not wrong else FEW]
-            if path in self.wholes.get(entries[0].canonical, ()) and not wrong:
+            if self.is_placed(path, entries) and not wrong:
                 found = next((one for one in choices if self.right(path, entries, one)), None)
                 guess = None if found else self.likeliest(entries[0])
                 self.take(entries, found or ([guess] if guess else []), found is not None)
@@ -221,6 +193,11 @@ class _LayerByLayer:
             if right is None and number and choices:
                 right = self.exchanged(number, choices) or (None if wrong else self.given_right(path, entries, choices))
             self.take(entries, right or next(iter(choices), ()), right is not None)
+
+    def is_placed(self, path: str, entries: Sequence[Entry]) -> bool:
+        """Whether what stands for a layer is a tensor that a module around layers holds."""
+        whole = self.wholes.get(entries[0].canonical)
+        return whole is not None and whole.name == path
 
     def take_named(self, layers: Sequence[tuple[str, list[Entry]]]) -> None:
         """Choose without a pass for the layers that are left over when time is up, where names say which tensor is which."""
@@ -251,7 +228,9 @@ class _LayerByLayer:
         most = max(1, int(MOST_CHOICES ** (1 / len(entries))))  # of each: a layer of somebody's own may have many tensors
         shapes = [entry.shape for entry in entries]
         every = [self.places(entry, shapes[:number].count(entry.shape)) for number, entry in enumerate(entries)]
-        each = [nearest(places)[:most] for places in every]
+        columns = [one for one in entries if (whole := self.wholes.get(one.canonical)) is not None and whole.columns]
+        near = MOST_PARTS if columns else NEAREST  # what is added up at last may be computed where it is given
+        each = [nearest(places, near)[:most] for places in every]
         apart = [one for one in itertools.chain(self.at_home(every), itertools.product(*each)) if self.fits_together(one)]
 
         def order(choice: Sequence[_HeldAt]) -> float:
@@ -532,9 +511,9 @@ class _LayerByLayer:
             self.fill(held, self.state[entry.canonical])
 
 
-def nearest(places: Sequence[_HeldAt]) -> list[_HeldAt]:
+def nearest(places: Sequence[_HeldAt], count: int) -> list[_HeldAt]:
     """Those in the first few tensors."""
-    names = list(dict.fromkeys(held.own for held in places))[:NEAREST]
+    names = list(dict.fromkeys(held.own for held in places))[:count]
     return [held for held in places if held.own in names]
 
 
@@ -652,6 +631,7 @@ def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
     pairs = [(own, parts[0][1]) for own, parts in search.taken.items() if own not in search.own and len(parts) == 1]
     shapes = dict(search.used)
     reshaped = {_holder(own) for own, name in pairs if search.entries[own].shape != shapes.get(name, search.entries[own].shape)}
+    reshaped |= {_holder(own) for own, name in pairs if name in search.wholes}  # the bias of a layer in parts is one of its own
     for own, parts in search.taken.items():
         held = sorted(parts, key=lambda one: one[0].place)
         if any(name in search.wholes for _, name in held):
@@ -683,23 +663,21 @@ def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
 def _of_parts(search: _LayerByLayer, turned: bool) -> list[Link]:
     """Links between a layer's tensor and those that hold its parts, where all were found and lie alike."""
     held = {name: (own, parts[0][0]) for own, parts in search.taken.items() for _, name in parts if parts[0][0].count == 1}
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name, (whole, _) in search.wholes.items():
+    found: dict[Whole, list[tuple[str, str]]] = {}
+    for name, whole in search.wholes.items():
         if name in held:
             found.setdefault(whole, []).append((held[name][0], held[name][1].layout))
     links = []
     for whole, parts in found.items():
-        count = next(number for one, number in search.wholes.values() if one == whole)
         owns, ways = tuple(own for own, _ in parts), {way for _, way in parts}
-        if count == 1:
-            way = "" if ways == {layouts(search.entries[owns[0]].shape, search.entries[owns[0]].shape)[0]} else ways.pop()
-            links.append(
-                Link((whole,), owns, layout=turned_back(way) if way else "") if turned else Link(owns, (whole,), layout=way)
-            )
-        elif len(parts) == count and len(ways) == 1:
-            shape = search.entries[owns[0]].shape
-            layout = "" if ways == {layouts(shape, shape)[0]} else _of_several(ways.pop(), count)
-            links.append(Link((whole,), owns, layout=layout) if turned else Link(owns, (whole,), layout=layout))
+        shape = search.entries[owns[0]].shape
+        plainly = ways == {layouts(shape, shape)[0]}
+        sides = ((whole.name,), owns) if turned else (owns, (whole.name,))
+        if whole.count == 1:
+            way = "" if plainly else ways.pop()
+            links.append(Link(*sides, layout=turned_back(way) if way and turned else way))
+        elif len(parts) == whole.count and len(ways) == 1 and (plainly or not whole.columns):
+            links.append(Link(*sides, layout="" if plainly else _of_several(ways.pop(), whole.count), columns=whole.columns))
     return links
 
 
