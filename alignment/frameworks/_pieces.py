@@ -58,7 +58,7 @@ class Piece(Entry):
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
         rows = np.ascontiguousarray(self._rows(array.T if self.transposed else array))
         if self.turned:
-            return np.ascontiguousarray(rows.reshape(self.shape[::-1]).T)
+            return np.asarray(rows.reshape(self.shape[::-1]).T, order="C")
         if not self.channels_last:
             return rows.reshape(self.shape)
         if len(self.whole) > len(self.shape):
@@ -83,7 +83,7 @@ class Piece(Entry):
         elif self.turned:
             values = values.T
         place[...] = 0 if self.added else values.reshape(place.shape)
-        return np.ascontiguousarray(given.T) if self.transposed else given
+        return np.asarray(given.T, order="C") if self.transposed else given
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Arranged(Piece):
             parts[self.place] = values
             values = parts
         given = arranged(values, turned_back(self.layout))
-        return np.ascontiguousarray(given.T if self.transposed else given)
+        return np.asarray(given.T if self.transposed else given, order="C")
 
 
 def arranged(array: np.ndarray, layout: str) -> np.ndarray:

@@ -82,15 +82,19 @@ class Parts:
         if not outputs or outputs[0].ndim < 2 or wholly:
             return [(path, entries)]
         channels = 1 if len(whole.shape) > 2 else -1
-        for count in range(2, MOST_PARTS + 1):
-            rows = all(one.shape and one.shape[0] % count == 0 for one in entries) and outputs[0].shape[channels] % count == 0
-            part = plain((whole.shape[0] // count, *whole.shape[1:]))
-            if rows and (spare[0][part] >= count or spare[1][size // count] >= count):
-                return self._rows(path, entries, count, channels)
-        for count in range(2, MOST_PARTS + 1) if len(whole.shape) == 2 else ():
-            part = (whole.shape[0], whole.shape[1] // count)
-            if whole.shape[1] % count == 0 and part[1] > 1 and spare[0][part] >= count:
-                return self._columns(path, entries, whole, count)
+        rows = [
+            (count, plain((whole.shape[0] // count, *whole.shape[1:])), size // count) for count in range(2, MOST_PARTS + 1)
+            if all(one.shape and one.shape[0] % count == 0 for one in entries) and outputs[0].shape[channels] % count == 0
+        ]  # fmt: skip
+        columns = range(2, MOST_PARTS + 1) if len(whole.shape) == 2 else ()
+        side_by_side = [(count, (whole.shape[0], whole.shape[1] // count)) for count in columns if whole.shape[1] % count == 0]
+        for in_layers, in_own in (spare, (layers, own)):  # at first without those that hold a tensor of their own shape
+            for count, part, numbers in rows:
+                if in_layers[part] >= count or in_own[numbers] >= count:
+                    return self._rows(path, entries, count, channels)
+            for count, part in side_by_side:
+                if part[1] > 1 and in_layers[part] >= count:
+                    return self._columns(path, entries, whole, count)
         return [(path, entries)]
 
     def _rows(self, path: str, entries: Sequence[Entry], count: int, channels: int) -> list[tuple[str, list[Entry]]]:

@@ -134,10 +134,10 @@ class _LayerByLayer:
 
         What shows that such a tensor has its values is the first call that computes something with it: ``gain * x``.
         """
-        shapes = Counter(plain(mine.shape) for mine in self.own.values())
+        sizes = Counter(math.prod(mine.shape) for mine in self.own.values())
         theirs = self.trial.sides[1].modules(self.trial.reference, every_path=True)
         watched = {path.partition("[")[0]: theirs[path.partition("[")[0]] for path, _ in self.layers}
-        rivals = [entry for entry in loose if shapes[plain(entry.shape)] > 1]
+        rivals = [entry for entry in loose if sizes[math.prod(entry.shape)] > 1]
         traced = self.trial.sides[1].traced(self.trial.reference, self.trial.inputs, watched=watched) if rivals else None
         if traced is None:
             return loose
