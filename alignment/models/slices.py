@@ -55,24 +55,27 @@ def slices(whole: Sizes, shapes: Sequence[Sizes], number: int) -> Iterator[Slice
     part = shapes[number]
     for turned, axis in itertools.product((False, True) if len(part) == 2 else (False,), range(len(part))):
         held = whole[::-1] if turned else whole
-        for first, last in _neighbours(held, shapes, number, axis):
-            sizes = [shape[axis] for shape in shapes[first:last]]
-            if len(set(sizes)) == 1:
+        for together in _neighbours(held, shapes, number, axis):
+            if len({shapes[one][axis] for one in together}) == 1:
                 continue  # equal parts
-            others = [*sizes[: number - first], *sizes[number - first + 1 :]]
+            others = [shapes[one][axis] for one in together if one != number]
             sums = {sum(some) for count in range(len(others) + 1) for some in itertools.combinations(others, count)}
-            before = sum(sizes[: number - first])
+            before = sum(shapes[one][axis] for one in together if one < number)
             yield from (Slice(turned, axis, start, part[axis]) for start in sorted(sums, key=lambda one: (one != before, one)))
 
 
-def _neighbours(held: Sizes, shapes: Sequence[Sizes], number: int, axis: int) -> Iterator[tuple[int, int]]:
-    """From where to where there are tensors, this one among them, that are as large as another one together."""
+def _neighbours(held: Sizes, shapes: Sequence[Sizes], number: int, axis: int) -> Iterator[tuple[int, ...]]:
+    """Tensors, this one among them, that are as large as another one together: used one after another, or any two."""
     other = _but(held, axis)
+    fits = [len(one) == len(held) and _but(one, axis) == other for one in shapes]
     for first, last in itertools.product(range(max(0, number - MOST + 1), number + 1), range(number + 1, number + MOST + 1)):
-        run = shapes[first:last]
-        fits = 1 < last - first == len(run) <= MOST and all(len(one) == len(held) and _but(one, axis) == other for one in run)
-        if fits and sum(one[axis] for one in run) == held[axis]:
-            yield first, last
+        run = tuple(range(first, last))
+        several = 1 < len(run) <= MOST and last <= len(shapes) and all(fits[one] for one in run)
+        if several and sum(shapes[one][axis] for one in run) == held[axis]:
+            yield run
+    for one in (one for one in range(len(shapes)) if one != number and fits[one] and fits[number]):
+        if shapes[one][axis] + shapes[number][axis] == held[axis]:
+            yield (min(one, number), max(one, number))
 
 
 def _but(shape: Sizes, axis: int) -> Sizes:

@@ -128,6 +128,7 @@ class _LayerByLayer:
         self.replaced: dict[int, list[np.ndarray]] = {}  # number of a call -> what it gives instead
         self.behind, self.home = 0, ""
         self.confirmed = 0
+        self.inputs_first: dict[str, bool] = {}  # own matrices by which the first product that they occur in multiplies
 
     def placed(self, loose: list[Entry]) -> list[Entry]:
         """Put tensors that modules around layers hold among the layers, where several may hold one; the others are given back.
@@ -212,7 +213,9 @@ class _LayerByLayer:
             if guess := self.likeliest(entry):
                 self.take([entry], [guess], False)
         self.behind, self.home = 0, ""
-        self.values = self.seen()
+        trace = _traced(self.trial, self.replaced, self.watched)
+        self.values = _floating(trace)
+        self.inputs_first = _multiplied(trace, {name: self.side.array(self.tensors[name]) for name in self.own})
 
     def likeliest(self, entry: Entry) -> _HeldAt | None:
         """Where a tensor is held by its shape and name."""
@@ -298,11 +301,13 @@ class _LayerByLayer:
 
     def strange(self, held: _HeldAt) -> float:
         """How unlikely a layout is beside those that were right."""
+        first, multiplied = inputs_first(held.layout), self.inputs_first.get(held.own)
+        turned = float(multiplied is not None and first is not None and multiplied != first)
         if held.layout in self.known.values():
-            return 0.0
+            return turned
         others = [inputs_first(layout) for layout in self.known.values()]
-        against = others.count(not first) > len(others) / 4 if (first := inputs_first(held.layout)) is not None else False
-        return (3.0 if "(" in held.layout.partition("->")[0] else 0.1) + 0.2 * against
+        against = others.count(not first) > len(others) / 4 if first is not None else False
+        return (3.0 if "(" in held.layout.partition("->")[0] else 0.1) + 0.2 * against + turned
 
     def places(self, entry: Entry, before: int = 0) -> list[_HeldAt]:
         """Where one tensor may lie, of a layer that has so many of the same shape before it."""
@@ -310,7 +315,8 @@ class _LayerByLayer:
         size = math.prod(entry.shape)
         for name, mine in self.entries.items():
             parts = self.taken.get(name, [])
-            if name in self.own and mine.role == entry.role and all(held.slice for held, _ in parts):
+            alike = name in self.own or _last(name) == _last(entry.canonical)
+            if alike and mine.role == entry.role and all(held.slice for held, _ in parts):
                 found += [(self.distance(name) + 0.01 * place, held) for place, held in enumerate(self.slices(name, entry))]
             if any(held.slice for held, _ in parts):
                 continue
@@ -341,10 +347,10 @@ class _LayerByLayer:
         """Where one tensor may lie beside others of other sizes."""
         taken = [held.slice for held, _ in self.taken.get(name, []) if held.slice is not None]
         number, shapes = self.sequence.get(entry.canonical, 0), [shape for _, shape in self.used]
-        every = slices(self.own[name].shape, shapes, number) if entry.canonical in self.sequence else ()
+        every = slices(self.entries[name].shape, shapes, number) if entry.canonical in self.sequence else ()
         free = [
-            one for one in dict.fromkeys(every)
-            if all((one.turned, one.axis) == (o.turned, o.axis) and (one.stop <= o.start or o.stop <= one.start) for o in taken)
+            one for one in dict.fromkeys(every) if (name in self.own or not one.turned)
+            and all((one.turned, one.axis) == (o.turned, o.axis) and (one.stop <= o.start or o.stop <= one.start) for o in taken)
         ]  # fmt: skip
         return [_HeldAt(name, one.layout, one.start, 0, one) for one in free]
 
@@ -544,6 +550,21 @@ def _traced(trial: Trial, replaced: Mapping[int, list[np.ndarray]], watched: Map
     with strangers("port"):  # with such weights it may raise anything
         return trial.sides[0].traced(trial.port, trial.inputs, watched=watched, changes=replaced) or Trace()
     return Trace()
+
+
+def _multiplied(trace: Trace, arrays: Mapping[str, np.ndarray]) -> dict[str, bool]:
+    """Of matrices that stand in a product whether their rows belong to what is multiplied: ``x @ weight``."""
+    found: dict[str, bool] = {}
+    matrices = {name: array for name, array in arrays.items() if array.ndim == 2}
+    for one in trace.operations:
+        if one.name != "matmul" or len(one.inputs) != 2:
+            continue
+        second = trace.values[one.inputs[1]]
+        for name, array in matrices.items():
+            if second.shape == array.shape and np.array_equal(second, array):
+                turned = any(bool(value) for argument, value in one.attributes.items() if argument.startswith("transpose"))
+                found.setdefault(name, not turned)
+    return found
 
 
 def _floating(trace: Trace) -> list[np.ndarray]:
