@@ -8,6 +8,7 @@ but for a class derived from such a layer that calls its forward and adds to it.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import re
@@ -21,9 +22,11 @@ from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
 from alignment.kinds import Kind
+from alignment.localize.syntax import class_trees
 
 GROUPED = re.compile(r"\d+ of \d+ failed, first ")  # the reason of a row of many tensors; those that failed have their own
 UNEXPLAINED = "no known mistake"
+WRITING = {"set_value", "assign", "register_buffer"}  # what a forward calls that keeps statistics itself
 VARIANCES = (Kind.BIASED_VARIANCE, Kind.UNBIASED_VARIANCE)
 
 
@@ -135,11 +138,11 @@ def _normalisations(framework: Framework, model: Module, path: str) -> list[Mapp
         if not (name == path or f"{name}.".startswith(f"{path}." if path else "")):
             continue
         layer = framework.layer(module)
-        if layer.kind != "batch_norm":
+        if layer.kind != "batch_norm" and not _calls_batch_norm(framework, type(module)):
             continue
         if not _by_framework(framework, type(module)):
             return []
-        found.append(layer.settings)
+        found.append(layer.settings if layer.kind == "batch_norm" else {})
     return found
 
 
@@ -149,13 +152,53 @@ def _by_framework(framework: Framework, kind: type) -> bool:
     computing = getattr(kind, framework.computing)
     if computing.__module__.partition(".")[0] == package:
         return True
+    if _calls_batch_norm(framework, kind):
+        return True
     stock = any(one.__module__.partition(".")[0] == package and one is not framework.module_type for one in kind.__mro__)
     used = getattr(getattr(computing, "__code__", None), "co_names", ())
     return stock and ("batch_norm" in used or {"super", framework.computing} <= set(used))
 
 
+def _calls_batch_norm(framework: Framework, kind: type) -> bool:
+    """Whether a class of somebody's own leaves its running statistics to the framework's function: ``F.batch_norm(x, self.mean, ...)``.
+
+    One whose forward writes tensors of its own besides computes statistics itself.
+    """
+    package = framework.module_type.__module__.partition(".")[0]
+    computing: Any = getattr(kind, framework.computing)
+    if computing.__module__.partition(".")[0] == package:
+        return False
+    for _, tree in class_trees(kind, framework.module_type):
+        own = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == framework.computing]
+        nodes = [node for one in own for node in ast.walk(one)]
+        called = [node.func for node in nodes if isinstance(node, ast.Call)]
+        functions = [_named(func, computing.__globals__) for func in called if _last_name(func) == "batch_norm"]
+        written = any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) for node in nodes)
+        written = written or any(_last_name(func) in WRITING or _last_name(func).endswith("_") for func in called)
+        if own:
+            return bool(functions) and not written and all(_is_of(one, package) for one in functions)
+    return False
+
+
+def _named(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """What a name, or attributes of one, stands for in a module; None for another expression."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    return getattr(_named(node.value, names), node.attr, None) if isinstance(node, ast.Attribute) else None
+
+
+def _last_name(node: ast.expr) -> str:
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def _is_of(function: Any, package: str) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == package
+
+
 def _same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether momentum and eps are equal, but for how a float is rounded."""
+    """Whether momentum and eps are equal, but for how a float is rounded; those that a call gives show in the values."""
+    if not ours or not theirs:
+        return True
     pairs = [(ours.get(name), theirs.get(name)) for name in ("momentum", "eps")]
     return all(
         a == b or (a is not None and b is not None and math.isclose(float(a), float(b), rel_tol=tolerance.BASE_FLOOR_32))
