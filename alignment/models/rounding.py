@@ -82,10 +82,12 @@ def choose(
             for known, paired in zip(norms, (set(pairs.values()), set(pairs)), strict=True)
         ]
         if any(alone):  # what is a layer here and a function there shows in the whole model alone
-            for side, state in zip(sides, states, strict=True):
-                side.framework.load(side.network, state)  # the pass in training mode has moved one side's statistics
-                side.framework.set_training(side.network, False)
-            _settle([_RoundedPart(s, s.network, rest) for s, rest in zip(sides, alone, strict=True)], (False, True), inputs, {})
+            parts = [_RoundedPart(s, s.network, rest) for s, rest in zip(sides, alone, strict=True)]
+            for training in (False, True):
+                for side, state in zip(sides, states, strict=True):
+                    side.framework.load(side.network, state)  # a pass in training mode has moved one side's statistics
+                    side.framework.set_training(side.network, training)
+                _settle(parts, (training,) if training else (False, True), inputs, {}, surely=training)
     for side, state in zip(sides, states, strict=True):
         side.framework.load(side.network, state)
     return sides[0].choice, sides[1].choice
@@ -111,8 +113,15 @@ def _calls(reference: Model, watched: Mapping[str, Module], inputs: tuple) -> li
     return [(path, args, kwargs) for path, (args, kwargs) in given.items()]
 
 
-def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwargs: Mapping) -> None:
-    """Leave both parts with the roundings under which they agree best, and note those that are not rounded."""
+def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwargs: Mapping, surely: bool = False) -> None:
+    """Leave both parts with the roundings under which they agree best, and note those that are not rounded.
+
+    Args:
+        parts: of the two sides.
+        modes: whether of training; the first is run.
+        args, kwargs: of both.
+        surely: leave it where they agree under none: they draw numbers, or another mistake shows.
+    """
     options = list(itertools.product(*[(True, False) if part.norms else (True,) for part in parts]))
     apart: list[float] = []
     for option in options:
@@ -122,6 +131,8 @@ def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwa
         if raised.error is not None:
             apart.append(float("inf"))
     best = int(np.argmin(apart))
+    if surely and not apart[best] <= tolerance.EXACT_RTOL:
+        return
     chosen = options[best] if apart[0] > max(BETTER * apart[best], tolerance.EPS_SUMMATION) else options[0]
     for part, rounded in zip(parts, chosen, strict=True):
         for path, module in part.norms.items():
@@ -129,3 +140,5 @@ def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwa
                 part.model.framework.round_eps(module, training, rounded)
                 if not rounded:
                     part.model.choice.setdefault(path, {})[training] = False
+                elif path in part.model.choice:
+                    part.model.choice[path].pop(training, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,11 +94,9 @@ def as_link(own: str, whole: Sizes, held: Sequence[tuple[Slice, str]], turned_ba
     parts = sorted(held, key=lambda one: one[0].start)
     one = parts[0][0]
     stops = [0, *itertools.accumulate(part.size for part, _ in parts)]
-    alike = all(
-        (part.turned, part.axis, part.start) == (one.turned, one.axis, at) for (part, _), at in zip(parts, stops, strict=False)
-    )
-    if not alike or stops[-1] != (whole[::-1] if one.turned else whole)[one.axis]:
+    placed = [(part.turned, part.axis, part.start) for part, _ in parts]
+    if placed != [(one.turned, one.axis, at) for at in stops[:-1]] or stops[-1] != (whole[::-1] if one.turned else whole)[one.axis]:
         return None
     names = tuple(name for _, name in parts)
-    sides = (names, (own,)) if turned_back else ((own,), names)
-    return Link(*sides, transposed=one.turned, columns=one.axis == 1)
+    link = Link((own,), names, transposed=one.turned, columns=one.axis == 1)
+    return replace(link, port=names, reference=(own,)) if turned_back else link

@@ -693,12 +693,12 @@ def _of_parts(search: _LayerByLayer, turned: bool) -> list[Link]:
         owns, ways = tuple(own for own, _ in parts), {way for _, way in parts}
         shape = search.entries[owns[0]].shape
         plainly = ways == {layouts(shape, shape)[0]}
-        sides = ((whole.name,), owns) if turned else (owns, (whole.name,))
+        mine, theirs = ((whole.name,), owns) if turned else (owns, (whole.name,))
         if whole.count == 1:
             way = "" if plainly else ways.pop()
-            links.append(Link(*sides, layout=turned_back(way) if way and turned else way))
+            links.append(Link(mine, theirs, layout=turned_back(way) if way and turned else way))
         elif len(parts) == whole.count and len(ways) == 1 and (plainly or not whole.columns):
-            links.append(Link(*sides, layout="" if plainly else _of_several(ways.pop(), whole.count), columns=whole.columns))
+            links.append(Link(mine, theirs, layout="" if plainly else _of_several(ways.pop(), whole.count), columns=whole.columns))
     return links
 
 

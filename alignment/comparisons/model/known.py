@@ -160,7 +160,7 @@ def _by_framework(framework: Framework, kind: type) -> bool:
 
 
 def _calls_batch_norm(framework: Framework, kind: type) -> bool:
-    """Whether a class of somebody's own leaves its running statistics to the framework's function: ``F.batch_norm(x, self.mean, ...)``.
+    """Whether a class of somebody's own leaves its running statistics to the framework's ``F.batch_norm(x, self.mean, ...)``.
 
     One whose forward writes tensors of its own besides computes statistics itself.
     """

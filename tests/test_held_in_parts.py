@@ -1,0 +1,232 @@
+"""Correct ports that hold a layer in parts, or several in one tensor: pairs are found by values, and a mistake beside them too."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+import torch
+from paddle import nn
+from paddle.nn import functional as PF
+from torch.nn import functional as TF
+
+from alignment import audit
+from alignment.models.links import Link, forms_of
+from alignment.models.slices import Slice, as_link, slices
+from mobilenetv3_common.weights import Entry
+
+pytestmark = pytest.mark.usefixtures("own_temporary")  # reports that are given no folder
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3, 7, 12)).astype("float32")
+CODES = RNG.integers(0, (9, 4, 5), (6, 3)).astype("int64")
+
+
+def verdict(port, reference, **inputs):
+    """Whether the audit passes, and the kinds and words of what it finds."""
+    result = audit(port, reference, inputs=inputs)
+    return result.passed, [f"{one.kind}: {one.words}" for one in result.mistakes]
+
+
+class FewerHeads(torch.nn.Module):
+    """Attention with grouped keys and values, and a gain."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = torch.nn.Linear(12, 12, False), torch.nn.Linear(12, 6, False), torch.nn.Linear(12, 6, False)
+        self.o, self.gain = torch.nn.Linear(12, 12, False), torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (2, 6)).transpose(1, 2)
+        k, v = self.k(x).unsqueeze(1), self.v(x).unsqueeze(1)
+        mixed = torch.softmax(q @ k.transpose(-2, -1) / 6**0.5, -1) @ v
+        return x + self.gain * self.o(mixed.transpose(1, 2).flatten(2))
+
+
+class InOne(nn.Layer):
+    """The same of raw matrices: queries, keys and values in one."""
+
+    def __init__(self, scale=6**-0.5):
+        super().__init__()
+        self.packed, self.back = self.create_parameter([12, 24]), self.create_parameter([12, 12])
+        self.factor = self.create_parameter([], default_initializer=nn.initializer.Constant(1.0))
+        self.scale = scale
+
+    def forward(self, x):
+        q, k, v = paddle.split(x @ self.packed, [12, 6, 6], axis=-1)
+        q, k, v = q.reshape([0, 0, 2, 6]).transpose([0, 2, 1, 3]), k.unsqueeze(1), v.unsqueeze(1)
+        mixed = PF.softmax(paddle.matmul(q, k, transpose_y=True) * self.scale, -1) @ v
+        return x + self.factor * (mixed.transpose([0, 2, 1, 3]).flatten(2) @ self.back)
+
+
+@pytest.mark.parametrize(("scale", "passes"), [(6**-0.5, True), (12**-0.5, False)])
+def test_queries_keys_and_values_of_fewer_heads_may_lie_in_one_matrix(scale, passes):
+    passed, found = verdict(lambda: InOne(scale), FewerHeads, x=X)
+    assert passed is passes, found
+    assert passes or any("0.288" in one or "0.408" in one for one in found), found
+
+
+class Tables(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = torch.nn.ModuleList([torch.nn.Embedding(rows, 12) for rows in (9, 4, 5)])
+        self.joint = torch.nn.Linear(36, 8)
+        self.head = torch.nn.Linear(8, 2)
+
+    def forward(self, codes):
+        each = [table(codes[:, place]) for place, table in enumerate(self.tables)]
+        return self.head(torch.relu(self.joint(torch.cat(each, -1))))
+
+
+class OneTable(nn.Layer):
+    """All rows in one tensor; a layer on what is joined is three layers whose outputs are added up."""
+
+    def __init__(self, starts=(0, 9, 13)):
+        super().__init__()
+        self.rows, self.starts = self.create_parameter([18, 12]), starts
+        self.sides = nn.LayerList([nn.Linear(12, 8, bias_attr=None if place == 0 else False) for place in range(3)])
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, codes):
+        each = [PF.embedding(codes[:, place] + start, self.rows) for place, start in enumerate(self.starts)]
+        return self.head(PF.relu(sum(side(one) for side, one in zip(self.sides, each, strict=True))))
+
+
+@pytest.mark.parametrize(("starts", "passes"), [((0, 9, 13), True), ((0, 9, 14), False)])
+def test_tables_may_lie_in_one_and_a_layer_in_those_that_are_added_up(starts, passes):
+    passed, found = verdict(lambda: OneTable(starts), Tables, codes=CODES)
+    assert passed is passes, found
+
+
+class Attended(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attention = torch.nn.LayerNorm(12), torch.nn.MultiheadAttention(12, 3, batch_first=True)
+        self.gate, self.taps = torch.nn.Conv1d(12, 24, 1), torch.nn.Conv1d(12, 12, 3, padding=1, groups=12)
+
+    def forward(self, x):
+        x = self.norm(x)
+        x = x + self.attention(x, x, x)[0]
+        return self.taps(TF.glu(self.gate(x.transpose(1, 2)), 1))
+
+
+class Written(nn.Layer):
+    """Three layers for the attention's packed one, a tensor by heads behind it, two layers for the gated one, kernels by taps."""
+
+    def __init__(self, scale=0.5):
+        super().__init__()
+        self.before, self.scale = nn.LayerNorm(12), scale
+        self.query, self.key, self.value = nn.Linear(12, 12), nn.Linear(12, 12), nn.Linear(12, 12)
+        self.merge, self.merge_bias = self.create_parameter([3, 4, 12]), self.create_parameter([12], is_bias=True)
+        self.content, self.open = nn.Linear(12, 12), nn.Linear(12, 12)
+        self.kernel, self.shift = self.create_parameter([3, 12]), self.create_parameter([12], is_bias=True)
+
+    def forward(self, x):
+        x = self.before(x)
+        q, k, v = (one(x).reshape([0, 0, 3, 4]).transpose([0, 2, 1, 3]) for one in (self.query, self.key, self.value))
+        mixed = PF.softmax(paddle.matmul(q, k, transpose_y=True) * self.scale, -1) @ v
+        x = x + paddle.einsum("bhtd,hdo->bto", mixed, self.merge) + self.merge_bias
+        x = self.content(x) * PF.sigmoid(self.open(x))
+        edge = paddle.zeros([x.shape[0], 1, 12], dtype=x.dtype)
+        wide, length = paddle.concat([edge, x, edge], 1), x.shape[1]
+        return (self.shift + sum(wide[:, tap : tap + length] * self.kernel[tap] for tap in range(3))).transpose([0, 2, 1])
+
+
+@pytest.mark.parametrize(("scale", "passes"), [(0.5, True), (0.25, False)])
+def test_an_attention_of_the_framework_and_a_gated_convolution_may_lie_in_parts(scale, passes):
+    passed, found = verdict(lambda: Written(scale), Attended, x=X)
+    assert passed is passes, found
+
+
+class Normalised(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.bn, self.head = torch.nn.Linear(12, 10), torch.nn.BatchNorm1d(10), torch.nn.Linear(10, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.bn(self.fc(x))))
+
+
+class ByFunction(nn.Layer):
+    """Statistics of a module's own, kept by the framework's function, or by hand."""
+
+    def __init__(self, momentum=0.9, by_hand=False):
+        super().__init__()
+        self.gamma = self.create_parameter([10], default_initializer=nn.initializer.Constant(1.0))
+        self.beta = self.create_parameter([10], is_bias=True)
+        self.register_buffer("mean", paddle.zeros([10]))
+        self.register_buffer("variance", paddle.ones([10]))
+        self.momentum = momentum
+
+    def forward(self, x):
+        kept = {"momentum": self.momentum, "epsilon": 1e-5, "training": self.training}
+        return PF.batch_norm(x, self.mean, self.variance, self.gamma, self.beta, **kept)
+
+
+class ByHand(ByFunction):
+    """The biased variance is the port's own choice."""
+
+    def forward(self, x):
+        if not self.training:
+            return PF.batch_norm(x, self.mean, self.variance, self.gamma, self.beta, epsilon=1e-5)
+        mean, variance = x.mean(0), x.var(0, unbiased=False)
+        self.mean.set_value(0.9 * self.mean + 0.1 * mean.detach())
+        self.variance.set_value(0.9 * self.variance + 0.1 * variance.detach())
+        return (x - mean) / paddle.sqrt(variance + 1e-5) * self.gamma + self.beta
+
+
+class Kept(nn.Layer):
+    def __init__(self, norm):
+        super().__init__()
+        self.fc, self.norm, self.head = nn.Linear(12, 10), norm(), nn.Linear(10, 2)
+
+    def forward(self, x):
+        return self.head(PF.relu(self.norm(self.fc(x))))
+
+
+@pytest.mark.parametrize(("norm", "kinds"), [
+    (ByFunction, set()), (lambda: ByFunction(0.1), {"momentum_inverted", "momentum_inverted_biased"}),
+    (ByHand, {"biased_variance"}),
+])  # fmt: skip
+def test_the_variance_of_the_frameworks_function_is_no_mistake_of_the_port(norm, kinds):
+    result = audit(lambda: Kept(norm), Normalised, inputs={"x": X.reshape(21, 12)})
+    found = {str(one.kind) for one in result.mistakes}
+    assert (found <= kinds and bool(found) is bool(kinds)) and result.passed is not bool(kinds), result.mistakes
+
+
+def test_slices_lie_behind_their_neighbours_in_any_order():
+    shapes = [(12, 5), (4, 5), (6, 5), (7, 5)]
+    # (22, 5) holds the first three; the second may lie first, last, behind either of the two, and behind the first is likeliest
+    found = [one.start for one in slices((22, 5), shapes, 1)]
+    assert found == [12, 0, 6, 18]
+    turned = list(slices((5, 22), shapes, 1))
+    assert {one.turned for one in turned} == {True} and turned[0] == Slice(True, 0, 12, 4)
+    assert not list(slices((22, 6), shapes, 1)) and not list(slices((21, 5), shapes, 1))
+    assert not list(slices((8, 5), [(4, 5), (4, 5)], 0))  # equal parts have layouts
+
+
+@pytest.mark.parametrize(("whole", "shapes", "transposed", "columns"), [
+    ((9, 4), [(5, 4), (4, 4)], False, False), ((4, 9), [(5, 4), (4, 4)], True, False),
+    ((4, 9), [(4, 5), (4, 4)], False, True), ((9, 4), [(4, 5), (4, 4)], True, True),
+])  # fmt: skip
+def test_a_link_of_slices_gives_each_its_numbers(whole, shapes, transposed, columns):
+    """Against numpy: what the pieces of the link put into the whole is what ``Slice`` puts there."""
+    parts = [RNG.standard_normal(shape) for shape in shapes]
+    axis, start, held, expected = int(columns), 0, [], np.zeros(whole)
+    for number, part in enumerate(parts):
+        one = Slice(transposed, axis, start, part.shape[axis])
+        start, expected = one.stop, one.into(expected, part)
+        held.append((one, f"theirs.{number}"))
+    stacked = np.concatenate(parts, axis)
+    assert np.array_equal(expected, stacked.T if transposed else stacked)
+    link = as_link("mine.whole", whole, held[::-1], False)
+    assert link == Link(("mine.whole",), ("theirs.0", "theirs.1"), transposed=transposed, columns=columns)
+    entry = lambda name, shape: Entry(name, name, shape, False, "parameter")  # noqa: E731
+    theirs = [entry(name, part.shape) for (_, name), part in zip(held, parts, strict=True)]
+    ours, _ = forms_of([link], [entry("mine.whole", whole)], theirs)
+    array = None
+    for piece, part in zip(ours["mine.whole"], parts, strict=True):
+        array = piece.into(part, array)
+    assert np.array_equal(array, expected)
+    for piece, part in zip(ours["mine.whole"], parts, strict=True):
+        assert np.array_equal(piece.to_canonical(array), part)
+    assert as_link("mine.whole", whole, held[:1], False) is None  # a gap
