@@ -13,6 +13,7 @@ from torch.nn import functional as TF
 from alignment import audit
 from alignment.models.links import Link, forms_of
 from alignment.models.slices import Slice, as_link, slices
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry
 
 pytestmark = pytest.mark.usefixtures("own_temporary")  # reports that are given no folder
@@ -230,3 +231,45 @@ def test_a_link_of_slices_gives_each_its_numbers(whole, shapes, transposed, colu
     for piece, part in zip(ours["mine.whole"], parts, strict=True):
         assert np.array_equal(piece.to_canonical(array), part)
     assert as_link("mine.whole", whole, held[:1], False) is None  # a gap
+
+
+class EachLevel(torch.nn.Module):
+    """A normalisation for each level."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norms = torch.nn.Linear(12, 10), torch.nn.ModuleList([torch.nn.BatchNorm1d(10) for _ in range(3)])
+
+    def forward(self, x):
+        x = self.fc(x)
+        return sum(torch.relu(norm(x * (level + 1))) for level, norm in enumerate(self.norms))
+
+
+class OfLevels(nn.Layer):
+    """Scales, shifts and statistics of all levels in one tensor each."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.gain = nn.Linear(12, 10), self.create_parameter([3, 10], default_initializer=nn.initializer.Constant(1.0))
+        self.offset = self.create_parameter([3, 10], is_bias=True)
+        self.register_buffer("seen_mean", paddle.zeros([3, 10]))
+        self.register_buffer("seen_variance", paddle.ones([3, 10]))
+
+    def forward(self, x):
+        x, made = self.fc(x), 0
+        for level in range(3):
+            given = x * (level + 1)
+            mean, variance = self.seen_mean[level], self.seen_variance[level]
+            if self.training:
+                mean, variance = given.mean(0), given.var(0, unbiased=False)
+            made = made + PF.relu((given - mean) / paddle.sqrt(variance + 1e-5) * self.gain[level] + self.offset[level])
+        return made
+
+
+def test_statistics_in_another_form_are_no_layer_that_is_missing():
+    """They are paired, or the two are not compared; the layers are there."""
+    try:
+        _, found = verdict(OfLevels, EachLevel, x=X.reshape(21, 12))
+    except UserError as error:
+        found = [str(error)] if "not compared" not in str(error) else []
+    assert not [one for one in found if "missing" in one], found

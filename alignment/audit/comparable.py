@@ -109,7 +109,8 @@ def _check_held_otherwise(context: Context, models: Models, alone: Sequence[Unma
             shown = path if number else matched.shown.get(path, path)
             known[number][f"{shown if number else back.get(shown, shown)}.{last}"] = entry
     left = [[one for name, one in side.items() if name not in other] for side, other in (known, known[::-1])]
-    if not all(any(one.role == "parameter" for one in side) for side in left):
+    parameters = all(any(one.role == "parameter" for one in side) for side in left)
+    if not parameters and not (alone and all(left)):  # a layer of tied tensors may lack its statistics alone
         return
     apart = [
         [one for name, one in side.items() if name not in other or other[name].shape != one.shape]
