@@ -490,6 +490,18 @@ def test_a_layer_is_called_first_where_the_finding_says_that_it_is_missing(words
     assert not [one for one in ranked(other) if one.kind == "layer_where_it_is_missing"], "the class has no such layer"
 
 
+def test_a_layer_is_called_early_where_the_finding_says_before_which_operator_it_is_missing(tmp_path):
+    """Layers of other classes of the file, ``self`` and the number of the line were tried as well: place 61."""
+    (tmp_path / "port.py").write_text(
+        CALLS + "\n\nclass Other:\n    def __init__(self):\n        self.block = self.features = part()\n"
+    )
+    source = PortFile.of(tmp_path / "port.py")
+    made = ranked(Region(source, forward(source.tree), words="call_missing: port.py:139: gate.act is missing before *"))
+    texts = [applied([one.fix])[source.file].decode() for one in made]
+    assert any("return self.act(self.fc2(scale)) * x" in one for one in texts[:8])
+    assert not any("self.block(" in one or "self.act(self)" in one or "139" in one for one in texts)
+
+
 ALIKE = """
 def groups(config, own, trainable):
     kept = torch.stack([one.detach() for one in trainable], dim=0)
@@ -518,6 +530,29 @@ def test_a_statement_that_only_the_reference_has_to_the_letter_comes_first(tmp_p
         assert key(ast.parse(first(port.replace(right, wrong))[1])) == key(ast.parse(port))
     region, _ = first(port)
     assert not region.lacking, "torch.stack and dim are words of the framework"
+
+
+JUDGED = """
+def judge(model, images, labels):
+    logits = model(images)
+    return Judgement(top_k(logits, labels, (1, 5)).NUMPY(), labels.NUMPY(), logits.argmax(1).NUMPY())
+"""
+
+
+def test_a_call_that_only_the_reference_has_to_the_letter_comes_early(tmp_path):
+    """The statement around it says words of the framework."""
+    (theirs,) = ast.parse(JUDGED.replace("NUMPY", "cpu")).body
+    port = JUDGED.replace("NUMPY", "numpy")
+
+    def texts(text):
+        (tmp_path / "port.py").write_text(text)
+        source = PortFile.of(tmp_path / "port.py")
+        region = Region(source, source.tree.body[0], theirs=(theirs,), languages=("paddle", "torch"))
+        return region, [key(ast.parse(applied([one.fix])[source.file].decode())) for one in ranked(region)]
+
+    for wrong in ("(1, 1)", "(5, 5)", "(1, 4)"):
+        assert key(ast.parse(port)) in texts(port.replace("(1, 5)", wrong))[1][:5]
+    assert not texts(port)[0].lacking_calls
 
 
 def test_each_program_is_tried_once(tmp_path):

@@ -85,7 +85,7 @@ class _LayerByLayer:
         models: whose own tensors are meant, and the one with layers.
         sides: their frameworks.
         inputs: of both.
-        end: when to stop, by ``time.process_time``.
+        end: when to stop, by ``time.thread_time``.
     """
 
     def __init__(self, models: tuple[Module, Module], sides: Live, inputs: tuple, end: float) -> None:
@@ -174,7 +174,7 @@ class _LayerByLayer:
             return  # it does not run, or the engine cannot see its values
         right: tuple[_HeldAt, ...] | None = ()
         for number, (path, entries) in enumerate(self.layers):
-            if time.process_time() > self.end:
+            if time.thread_time() > self.end:
                 self.take_named(self.layers[number:])
                 return
             self.begin(number)
@@ -381,7 +381,7 @@ class _LayerByLayer:
 
     def right(self, path: str, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> bool:
         """Whether the values of a pass hold what the layer gave."""
-        if time.process_time() > self.end:
+        if time.thread_time() > self.end:
             return False
         before = [(self.tensors[held.own], self.side.array(self.tensors[held.own])) for held in choice]
         self.load(entries, choice)
@@ -410,7 +410,7 @@ class _LayerByLayer:
         if given is None or given.dtype.kind != "f" or len(before) >= REPLACED:
             return None
         for choice in choices:
-            if time.process_time() > self.end:
+            if time.thread_time() > self.end:
                 return None
             if instead := self.instead(entries, choice, given):
                 self.replaced = before | instead
@@ -630,7 +630,7 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOth
     Returns:
         What was found; nothing where a model does not run, or has no tensors of its own.
     """
-    end = time.process_time() + SECONDS
+    end = time.thread_time() + SECONDS
     best = HeldOtherwise()
     for turned in (False, True):
         pair = (models[::-1], sides[::-1]) if turned else (models, sides)

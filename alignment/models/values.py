@@ -188,7 +188,7 @@ def confirmed(
         inputs: of both models.
     """
     found = Confirmed(dict(layers), list(links), False, set())
-    end = time.process_time() + SECONDS
+    end = time.thread_time() + SECONDS
     with strangers("reference") as raised:  # a reference that does not run is somebody else's to report
         trial = Trial(models, sides, inputs)
     if raised.error is not None:
@@ -228,7 +228,7 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
                 continue
             best = (before, links)
             for groups, order in _forms(trial, links, first):
-                if best[0] <= tolerance.PAIRED_AGREE or time.process_time() > end:
+                if best[0] <= tolerance.PAIRED_AGREE or time.thread_time() > end:
                     break
                 changed = same_kind(links, groups, order)
                 trial.load_links(changed)
@@ -270,7 +270,7 @@ def _agreed_form(
     trial.load_links(links)
     agreeing = trial.agreeing(pairs)
     for form in _forms(trial, links, first):
-        if time.process_time() > end:
+        if time.thread_time() > end:
             return None
         trial.load_links(same_kind(links, *form))
         if trial.agreeing(pairs) > agreeing:
@@ -342,7 +342,7 @@ def _turned(
     several = [places for count in counts for places in itertools.combinations(turns, count)]
     _, error, agreeing = turned([])
     for places in [*((place,) for place in turns), *several]:
-        if error <= tolerance.PAIRED_CLOSE or time.process_time() > end:
+        if error <= tolerance.PAIRED_CLOSE or time.thread_time() > end:
             break
         links, now, agree = turned(places)
         close = now <= tolerance.PAIRED_AGREE and now < MUCH_LESS * error
@@ -398,7 +398,7 @@ def _try_exchanges(trial: Trial, found: Confirmed, fixed: Mapping[str, str], end
     choices: list[int] = []
     shown: dict[str, str] = {}
     for _ in range(PASSES):
-        if time.process_time() > end:
+        if time.thread_time() > end:
             break
         attempt = _Attempt(trial, pairs, forms, choices)
         if attempt.agrees():
@@ -429,7 +429,7 @@ def _try_own(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixe
     pairs = {**containers, **found.paths}
     agreeing = trial.agreeing(pairs)
     for one, other in _exchangeable(trial, found.links, list(bundles.values())):
-        if time.process_time() > end:
+        if time.thread_time() > end:
             return
         links = list(found.links)
         for a, b in zip(one, other, strict=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 from alignment.repair.edits import Fix, SourceEdit
 from alignment.repair.evidence import EXPECTED, weight
 from alignment.repair.mirror import Definition, Mirror, key, names_read
-from alignment.repair.region import NUMBER, Region, covers
+from alignment.repair.region import NUMBER, Region, covers, numbers_of
 from alignment.repair.source import PortFile
 
 # Functions that are taken for each other.
@@ -124,7 +124,7 @@ def as_the_reference(region: Region) -> Iterator[SourceEdit]:
 @maker
 def number(region: Region) -> Iterator[SourceEdit]:
     """A number becomes another that the finding or the reference has; a value, or a word, what the finding expects."""
-    expected, said = EXPECTED.findall(region.words), [float(one) for one in NUMBER.findall(region.words)]
+    expected, said = EXPECTED.findall(region.words), numbers_of(region.words)
     for node in sorted(region.nodes(), key=lambda one: getattr(one, "value", None) not in said):
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
             for value in region.numbers:
@@ -351,16 +351,13 @@ def name(region: Region) -> Iterator[SourceEdit]:
 def layer_not_called(region: Region) -> Iterator[SourceEdit]:
     """A layer that the class makes and the function does not call, put around an expression."""
     used = {n.attr for n in ast.walk(region.function) if isinstance(n, ast.Attribute) and _of_self(n)}
-    made = [
-        n.attr
-        for n in ast.walk(region.source.tree)
-        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and _of_self(n)
-    ]
-    for node in region.nodes():
-        if isinstance(node, ast.Call | ast.BinOp) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
-            for one in dict.fromkeys(made):
-                if one not in used:
-                    yield region.source.replaced(node, f"self.{one}({region.source.text(node)})")
+    around = region.source.parents.get(region.function)
+    kept = [n for n in ast.walk(around) if isinstance(n, ast.Attribute) and _of_self(n)] if isinstance(around, ast.ClassDef) else []
+    unused = [one for one in dict.fromkeys(n.attr for n in kept if isinstance(n.ctx, ast.Store)) if one not in used]
+    for node in region.nodes() if unused else ():
+        value = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id != "self"
+        if isinstance(node, ast.Call | ast.BinOp) or value:
+            yield from (region.source.replaced(node, f"self.{one}({region.source.text(node)})") for one in unused)
 
 
 def _of_self(node: ast.Attribute) -> bool:

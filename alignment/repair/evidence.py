@@ -1,14 +1,15 @@
 """How likely a change of a function is the correction: what speaks for it, and how much.
 
 A weight is a logarithm of odds: of the function (those that the finding names come first), of what made the change, divided by how
-many such changes the function allows, and of each thing that speaks for this one. The numbers were fitted (softmax over all changes
-of a mistake, with an L2 penalty) to 64 mistakes that projects/mobilenetv3 lists as edits of its source; in five-fold
+many such changes the function allows, and of each thing that speaks for this one. The numbers were fitted (softmax over all
+changes of a mistake, with an L2 penalty) to 64 mistakes that projects/mobilenetv3 lists as edits of its source; in five-fold
 cross-validation the right change is among the first 150 of some 3,000 in 48 of the 64. Those of ``activation_moved``,
 ``as_expected``, ``layer_where_it_is_missing``, ``shares_exchanged`` and ``unbiased`` were set by hand: they make few changes, of
 what the finding itself names. That of ``restores`` was, too: where two functions are written alike in both frameworks, a statement
-that only one has is rare. So were those of ``row`` (the changed row of a table holds numbers that the finding says), ``ordered``
-(calls then come in the reference's order), ``lacked`` (the reference has no such method) and ``alone`` (what is left out calls
-something that the file calls nowhere else, and the reference's function neither).
+that only one has is rare. So were those of ``agrees`` (the same of a call), ``called`` (what the finding says is missing is called
+then), ``row`` (the changed row of a table holds numbers that the finding says), ``ordered`` (calls then come in the reference's
+order), ``lacked`` (the reference has no such method) and ``alone`` (what is left out calls something that the file calls nowhere
+else, and the reference's function neither).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 from collections.abc import Iterator
 
 from alignment.repair.edits import SourceEdit
-from alignment.repair.region import NUMBER, Region
+from alignment.repair.region import NUMBER, Region, numbers_of
 
 FEW = 9  # numbers up to this stand in every row of a table
 EXCHANGES = ("statements_exchanged", "arguments_exchanged", "regrouped")  # what changes an order
@@ -41,6 +42,7 @@ UNDOES = {
 SPEAKS = {
     "place": -0.9, "named": 1.9, "count": -0.5, "size": -0.1, "near": 0.5, "undoes": 1.1, "more": 1.3, "expected": 1.0,
     "exchanged": 1.8, "less": 1.7, "restores": 4.0, "row": 1.2, "ordered": 2.5, "lacked": 2.0, "alone": 0.8,
+    "agrees": 3.0, "called": 4.0,
 }  # fmt: skip
 MADE_BY = {
     "activation_moved": 3.0, "as_expected": 2.0, "layer_where_it_is_missing": 3.0, "shares_exchanged": 1.5, "unbiased": 3.0,
@@ -77,6 +79,8 @@ def signals(region: Region, place: int, name: str, edit: SourceEdit, count: int)
     yield "exchanged", float(bool(more and less))
     yield "less", float(bool(less and not more))
     yield "restores", float(region.restores(edit))
+    yield "agrees", float(region.restores_call(edit))
+    yield "called", float(region.calls_what_is_missing(edit))
     yield "row", float(min(len(region.row_of(edit) & said_numbers(region.words)), 2))
     yield "ordered", float(name in EXCHANGES and region.puts_in_order(edit))
     yield "lacked", float(name == "override_left_out" and not region.theirs)
@@ -85,7 +89,7 @@ def signals(region: Region, place: int, name: str, edit: SourceEdit, count: int)
 
 def said_numbers(words: str) -> set[float]:
     """The numbers of a finding that may tell one row of a table from another."""
-    return {value for one in NUMBER.findall(words) if (value := float(one)) > FEW}
+    return {value for value in numbers_of(words) if value > FEW}
 
 
 def weight(region: Region, place: int, name: str, edit: SourceEdit, count: int) -> float:

@@ -18,6 +18,8 @@ from alignment.repair.mirror import Definition, bound_by
 from alignment.repair.source import PortFile
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+LINE = re.compile(r"\.py:\d+(-\d+)?")
+MISSING = re.compile(r"(\w+) is missing|(\w+) is not called")
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
 
 
@@ -45,7 +47,7 @@ class Region:
     numbers: tuple[float, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        said = [float(one) for one in NUMBER.findall(self.words)]
+        said = numbers_of(self.words)
         constants = [n.value for f in self.theirs for n in ast.walk(f) if isinstance(n, ast.Constant)]
         held = [float(value) for value in constants if isinstance(value, int | float) and not isinstance(value, bool)]
         object.__setattr__(self, "numbers", tuple(dict.fromkeys([*said, *held])))
@@ -108,6 +110,34 @@ class Region:
         with contextlib.suppress(SyntaxError, ValueError):
             return bool(self.lacking) and any(ast.dump(one) in self.lacking for one in ast.parse(text).body)
         return False
+
+    @functools.cached_property
+    def lacking_calls(self) -> frozenset[str]:
+        """The reference's calls that say nothing of its framework, and of which the function has none to the letter."""
+        words = _words(self.source.tree)
+        theirs = [n for one in self.theirs for n in ast.walk(one) if isinstance(n, ast.Call) and len(n.args) + len(n.keywords) > 1]
+        return frozenset(ast.dump(n) for n in theirs if _words(n) <= words) - _calls(self.function)
+
+    def restores_call(self, edit: SourceEdit) -> bool:
+        """Whether a change makes a call of the function one of the reference's that it lacks, to the letter."""
+        for start, end in map(self.source.span, self.statements) if self.lacking_calls else ():
+            if start <= edit.start and edit.end <= end:
+                content = self.source.content
+                text = content[start : edit.start] + edit.text.encode() + content[edit.end : end]
+                with contextlib.suppress(SyntaxError, ValueError):
+                    return bool(_calls(ast.parse(textwrap.dedent(text.decode()))) & self.lacking_calls)
+        return False
+
+    @functools.cached_property
+    def missing(self) -> frozenset[str]:
+        """The calls that the finding says are missing, ``self.act(`` without the arguments."""
+        found = {name for some in MISSING.findall(self.words) for name in some if name}
+        return frozenset(f"{name}(" for name in found)
+
+    def calls_what_is_missing(self, edit: SourceEdit) -> bool:
+        """Whether a change calls what the finding says is not called."""
+        before = self.source.content[edit.start : edit.end].decode()
+        return any(edit.text.count(one) > before.count(one) for one in self.missing)
 
     def row_of(self, edit: SourceEdit) -> frozenset[float]:
         """The numbers of the row of a table in which a change is, besides the one that it changes; none elsewhere."""
@@ -189,12 +219,21 @@ def _disorder(ours: list[str], theirs: list[str]) -> int:
     return sum(a > b for a, b in itertools.combinations(common, 2))
 
 
+def _calls(tree: ast.AST) -> set[str]:
+    return {ast.dump(n) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+
+
 def _words(tree: ast.AST) -> set[str]:
     """What a tree calls things: names, attributes and arguments."""
     found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
         n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)
     }
     return found | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg | ast.keyword) and n.arg}
+
+
+def numbers_of(words: str) -> list[float]:
+    """The numbers of a finding, but for those of lines."""
+    return [float(one) for one in NUMBER.findall(LINE.sub("", words))]
 
 
 def covers(node: ast.AST, line: int) -> bool:

@@ -120,7 +120,7 @@ class _Search:
         for one in self.theirs.operations:
             if (inside := one.name.removeprefix("call ")) in self.among:
                 one.inputs = adapters[inside].taken(one.inputs)
-        self.runs, self.start = 0, time.process_time()
+        self.runs, self.start = 0, time.thread_time()
         self.layouts = False  # whether a call was met that only lays its numbers out otherwise
         self.constants: dict[int, CallChange] = {}
         self.constants = self._rounded_constants()
@@ -182,7 +182,7 @@ class _Search:
                 several.append(first := alike.setdefault(proposal.words, replace(proposal, changes={})))
                 first.changes |= proposal.changes
             for one in several if len(several[-1].changes) > len(proposal.changes) else several[:1]:
-                if self.runs >= most or time.process_time() - self.start > SECONDS:
+                if self.runs >= most or time.thread_time() - self.start > SECONDS:
                     return []
                 trace = self._traced(one.changes)
                 if trace is not None and self._right(trace):
@@ -315,7 +315,7 @@ class _Search:
                 return found
             pair = aligned(ours, self.theirs, self.orders, self.rtol)
             more = [_in_own_shapes(pair, one) for one in alike(pair, part)]
-            if not more or time.process_time() - self.start > SECONDS:
+            if not more or time.thread_time() - self.start > SECONDS:
                 return None
             found += more
         return None
@@ -361,7 +361,7 @@ class _Search:
         tables = [one for one in pair.ours.operations if one.file and any(in_another_order(pair, one))]
         for operation in itertools.chain(tables, (one for one in pair.candidates() if one not in tables)):
             for proposal in (_in_own_shapes(pair, one) for one in proposals(pair, operation)):
-                if self.runs >= RUNS or time.process_time() - self.start > SECONDS:
+                if self.runs >= RUNS or time.thread_time() - self.start > SECONDS:
                     return None, part
                 trace = self._traced({**fixes, **proposal.changes})
                 if trace is None:
@@ -382,7 +382,7 @@ class _Search:
                 if better and (proposal.certain or (layout and layouts) or self._goes_on(trace, proposal)):
                     part = proposal
         for proposal in inserted(pair):
-            if self.runs >= RUNS or time.process_time() - self.start > SECONDS:
+            if self.runs >= RUNS or time.thread_time() - self.start > SECONDS:
                 break
             if (trace := self._traced({**fixes, **proposal.changes})) is None:
                 continue

@@ -90,13 +90,13 @@ class Rerun:
 
 def replayed(cases: Sequence[Rerun], orders: Sequence[Order], rtol: float) -> Proposal | None:
     """The first change under which the port gives the reference's values in every case; None where there are fewer than two."""
-    passes, start = [case.traced({}) for case in cases], time.process_time()
+    passes, start = [case.traced({}) for case in cases], time.thread_time()
     pairs = [aligned(ours, case.theirs, orders, rtol) for ours, case in zip(passes, cases, strict=True) if ours is not None]
     if not 1 < len(pairs) == len(cases):
         return None
     others: list[dict[tuple[int, str], Proposal]] = []
     for one in _changes(pairs[0]):
-        if time.process_time() - start > SECONDS:
+        if time.thread_time() - start > SECONDS:
             break
         if not _mends(cases[0], one):
             continue
