@@ -23,7 +23,7 @@ class Piece(Entry):
         start, stop: of this part's rows in a group.
         added: whether its values are added to those of another tensor that goes by the same name; it is then filled with zeros.
         channels_last: whether a matrix holds kernels (outputs, inputs, *kernel) with the inputs behind the kernel's axes.
-        turned: whether a matrix lies transposed there: one slice of a tensor of three axes, or columns of a larger matrix.
+        turned: whether a matrix lies transposed there: one slice of a tensor of three axes.
     """
 
     whole: tuple[int, ...] = ()
@@ -119,6 +119,32 @@ class Arranged(Piece):
             values = parts
         given = arranged(values, turned_back(self.layout))
         return np.asarray(given.T if self.transposed else given, order="C")
+
+
+@dataclass(frozen=True)
+class Columns(Piece):
+    """Columns of a matrix, or input channels of kernels: ``start`` and ``stop`` are of the second axis of the whole tensor."""
+
+    @property
+    def partial(self) -> bool:
+        return self.stop - self.start < self.whole[1]
+
+    @property
+    def label(self) -> str:
+        return f"{self.own}[columns {self.start}:{self.stop}]"
+
+    def to_canonical(self, array: np.ndarray) -> np.ndarray:
+        whole = (array.T if self.transposed else array).reshape(self.whole)
+        return np.asarray(whole[:, self.start : self.stop].reshape(self.shape), order="C")
+
+    def into(self, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
+        shape = self.own_shape if own is None else own.shape
+        given = (
+            np.zeros(self.whole, values.dtype) if own is None else np.array(own.T if self.transposed else own).reshape(self.whole)
+        )
+        place = given[:, self.start : self.stop]
+        place[...] = values.reshape(place.shape)
+        return np.asarray((given.T if self.transposed else given).reshape(shape), order="C")
 
 
 def arranged(array: np.ndarray, layout: str) -> np.ndarray:

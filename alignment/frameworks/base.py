@@ -28,16 +28,26 @@ from alignment.frameworks._exact import Replaced, exact_first, hold_to_original,
 from alignment.frameworks._low import Low
 from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied, Tensor, Wanted, in_precision, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
-from alignment.frameworks._pieces import Arranged, Piece, arranged, call_tensors, leave_out, left_out, pieces_of, turned_back
+from alignment.frameworks._pieces import (
+    Arranged,
+    Columns,
+    Piece,
+    arranged,
+    call_tensors,
+    leave_out,
+    left_out,
+    pieces_of,
+    turned_back,
+)
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State, canonical_state, own_state
 
 __all__ = [
-    "STATISTICS", "Arranged", "Attended", "Attention", "Behind", "Call", "CallChange", "Description", "Framework", "Instead",
-    "Keywords", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace",
-    "Wanted", "arranged", "call_modules", "call_tensors", "in_precision", "leave_out", "leaves", "left_out", "mapped",
-    "paths_of", "pieces_of", "turned_back",
+    "STATISTICS", "Arranged", "Attended", "Attention", "Behind", "Call", "CallChange", "Columns", "Description", "Framework",
+    "Instead", "Keywords", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied",
+    "Tensor", "Trace", "Wanted", "arranged", "call_modules", "call_tensors", "in_precision", "leave_out", "leaves",
+    "left_out", "mapped", "paths_of", "pieces_of", "turned_back",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are

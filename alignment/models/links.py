@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from alignment.frameworks.base import Arranged, Piece, arranged, turned_back
+from alignment.frameworks.base import Arranged, Columns, Piece, arranged, turned_back
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry
 
@@ -168,25 +168,17 @@ def _laid_out(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[
 def _side_by_side(
     link: Link, packed: Sequence[Entry], parts: Sequence[Entry], port_is_packed: bool
 ) -> tuple[list[Piece], list[Piece]]:
-    whole, widths = packed[0], [part.shape[-1] if part.shape else 0 for part in parts]
+    whole = packed[0]
     shape = whole.shape[::-1] if link.transposed else whole.shape
-    matrices = len(shape) == 2 and all(part.shape == (shape[0], width) for part, width in zip(parts, widths, strict=True))
-    if not matrices or sum(widths) != shape[1] or link.added or link.groups != 1:
+    rows, kernel = plain(shape[:1]), plain(shape[2:])
+    widths = [part.shape[1] if len(part.shape) > 1 else 0 for part in parts]
+    alike = all(plain(part.shape[:1]) == rows and plain(part.shape[2:]) == kernel for part in parts)
+    if len(shape) < 2 or not alike or sum(widths) != shape[1] or link.added or link.groups != 1:
         raise UserError(f"--names: {link.words()}: shapes {_shapes(packed)} and {_shapes(parts)} do not lie side by side")
     names, stops = _named_in(whole, parts, port_is_packed), list(itertools.accumulate(widths))
+    turned = whole.transposed != link.transposed
     made = [
-        Piece(
-            name,
-            whole.own,
-            part.shape,
-            whole.transposed == link.transposed,
-            whole.role,
-            shape[::-1],
-            1,
-            stop - width,
-            stop,
-            turned=True,
-        )
+        Columns(name, whole.own, part.shape, turned, whole.role, shape, 1, stop - width, stop)
         for name, part, width, stop in zip(names, parts, widths, stops, strict=True)
     ]
     return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)

@@ -394,11 +394,27 @@ def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Form
         if not trained[number]:  # a model for inference alone: what is frozen there is no constant
             trained[number], frozen[number] = Counter(frozen[number].values()), {}
 
+    stacks = [_stacks_of_statistics(models[number], models[1 - number], (sides[number], sides[1 - number])) for number in (0, 1)]
+
     def alone(number: int, constants: dict[str, tuple]) -> Forms:
-        return {own: [] for own, kind in constants.items() if kinds[1 - number][kind] <= trained[number][kind]}
+        without = {own: kind for own, kind in constants.items() if own not in stacks[number]}
+        return {own: [] for own, kind in without.items() if kinds[1 - number][kind] <= trained[number][kind]}
 
     ours, theirs = (alone(number, frozen[number]) for number in (0, 1))
     return alone(0, kept[0]) | (ours if not theirs else {}), alone(1, kept[1]) | (theirs if not ours else {})
+
+
+def _stacks_of_statistics(model: Module, other: Module, sides: Sides) -> set[str]:
+    """Own names of buffers in which several means or variances of the other side may lie, as many numbers as this side lacks."""
+    here, there = (
+        [entry for entry in side.entries(one) if entry.role == "buffer"] for side, one in zip(sides, (model, other), strict=True)
+    )
+    theirs = Counter(plain(entry.shape) for entry in there if is_statistic(entry.canonical))
+    theirs -= Counter(plain(entry.shape) for entry in here if is_statistic(entry.canonical))
+    lacking = sum(math.prod(shape) * count for shape, count in theirs.items())
+    others = [entry for entry in here if not is_statistic(entry.canonical) and entry.shape]
+    found = [entry for entry in others if entry.shape[0] > 1 and theirs.get(plain(entry.shape[1:]), 0) >= entry.shape[0]]
+    return {entry.own for entry in found} if 0 < sum(math.prod(entry.shape) for entry in found) <= lacking else set()
 
 
 def _with_own_constants(

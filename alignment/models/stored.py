@@ -113,9 +113,9 @@ class _LayerByLayer:
             if path in by_layer and path in self.calls and path not in alone
             for layer in self.parts.divided(path, by_layer[path])
         ]  # fmt: skip
-        self.loose = self.placed([entry for path in by_layer if path in alone for entry in by_layer[path]])
-        self.used = [(entry.canonical, entry.shape) for _, entries in self.layers for entry in entries]
-        self.sequence = {name: number for number, (name, _) in enumerate(self.used)}
+        idle = [path for path in by_layer if path in alone or path not in self.calls]  # a list of parameters is never called
+        self.loose = self.placed([entry for path in idle for entry in by_layer[path]])
+        self.by_layer, self.divided = by_layer, set[str]()  # layers that were looked for in other parts
         self.taken: dict[str, list[tuple[_HeldAt, str]]] = {}  # own name -> its parts, and which tensor of the layers each is
         self.known: dict[tuple[Sizes, Sizes, int], str] = {}  # layouts that were right
         self.signs: dict[str, list[np.ndarray]] = {}
@@ -138,7 +138,8 @@ class _LayerByLayer:
         sizes = Counter(math.prod(mine.shape) for mine in self.own.values())
         theirs = self.trial.sides[1].modules(self.trial.reference, every_path=True)
         watched = {path.partition("[")[0]: theirs[path.partition("[")[0]] for path, _ in self.layers}
-        rivals = [entry for entry in loose if sizes[math.prod(entry.shape)] > 1]
+        alike = Counter(entry.shape for entry in loose)
+        rivals = [entry for entry in loose if sizes[math.prod(entry.shape)] > 1 or alike[entry.shape] > 1]
         traced = self.trial.sides[1].traced(self.trial.reference, self.trial.inputs, watched=watched) if rivals else None
         if traced is None:
             return loose
@@ -173,7 +174,9 @@ class _LayerByLayer:
         if not self.values:
             return  # it does not run, or the engine cannot see its values
         right: tuple[_HeldAt, ...] | None = ()
-        for number, (path, entries) in enumerate(self.layers):
+        number = -1
+        while (number := number + 1) < len(self.layers):
+            path, entries = self.layers[number]
             if time.thread_time() > self.end:
                 self.take_named(self.layers[number:])
                 return
@@ -191,9 +194,56 @@ class _LayerByLayer:
                 right = self.given_right(path, entries, choices)
             else:
                 right = next((one for one in choices if self.right(path, entries, one)), None)
+            if right is None and not wrong and (count := self.in_other_parts(number)):
+                right, number = (), number + count - 1
+                continue
             if right is None and number and choices:
                 right = self.exchanged(number, choices) or (None if wrong else self.given_right(path, entries, choices))
             self.take(entries, right or next(iter(choices), ()), right is not None)
+
+    def in_other_parts(self, number: int) -> int:
+        """Take a layer of which no choice is right in other parts, where each of these is; how many there are, or 0."""
+        path = self.layers[number][0].partition("[")[0]
+        if path in self.divided or path not in self.by_layer or self.layers[number][0] not in (path, f"{path}[0]"):
+            return 0
+        self.divided.add(path)
+        entries, before, layers = self.by_layer[path], self.now(), list(self.layers)
+        last = number + sum(one.startswith(f"{path}[") or one == path for one, _ in layers[number:])
+        divisions, in_parts = self.parts.divisions(path, entries), last - number > 1
+        for division in divisions[in_parts:]:
+            parts = self.parts.divide(path, entries, division)
+            self.layers[:] = [*layers[:number], *parts, *layers[last:]]
+            if len(parts) > 1 and all(self.take_right(number + place) for place in range(len(parts))):
+                return len(parts)
+            self.back_to(before)
+        self.layers[:] = layers
+        if in_parts:
+            self.parts.divide(path, entries, divisions[0])  # as they were
+        return 0
+
+    def take_right(self, number: int) -> bool:
+        """Take the choice of a layer that is right, if there is one."""
+        path, entries = self.layers[number]
+        self.begin(number)
+        right = next((one for one in self.choices(entries) if self.right(path, entries, one)), None)
+        self.take(entries, right or (), right is not None)
+        return right is not None
+
+    def now(self) -> tuple:
+        """What was chosen so far."""
+        arrays = {name: self.side.array(tensor) for name, tensor in self.tensors.items()}
+        taken = {own: list(parts) for own, parts in self.taken.items()}
+        chosen = (self.values, dict(self.known), set(self.called), dict(self.wholes))
+        return arrays, taken, *chosen, (self.behind, self.home, self.confirmed)
+
+    def back_to(self, before: tuple) -> None:
+        """Choose anew from there."""
+        arrays, taken, self.values, known, called, wholes, (self.behind, self.home, self.confirmed) = before
+        self.taken, self.known, self.called = {own: list(parts) for own, parts in taken.items()}, dict(known), set(called)
+        self.wholes.clear()
+        self.wholes.update(wholes)
+        for name, array in arrays.items():
+            self.side.assign(self.tensors[name], array)
 
     def is_placed(self, path: str, entries: Sequence[Entry]) -> bool:
         """Whether what stands for a layer is a tensor that a module around layers holds."""
@@ -346,8 +396,9 @@ class _LayerByLayer:
     def slices(self, name: str, entry: Entry) -> list[_HeldAt]:
         """Where one tensor may lie beside others of other sizes."""
         taken = [held.slice for held, _ in self.taken.get(name, []) if held.slice is not None]
-        number, shapes = self.sequence.get(entry.canonical, 0), [shape for _, shape in self.used]
-        every = slices(self.entries[name].shape, shapes, number) if entry.canonical in self.sequence else ()
+        used = [one for _, entries in self.layers for one in entries]
+        number = next((number for number, one in enumerate(used) if one.canonical == entry.canonical), None)
+        every = slices(self.entries[name].shape, [one.shape for one in used], number) if number is not None else ()
         free = [
             one for one in dict.fromkeys(every) if (name in self.own or not one.turned)
             and all((one.turned, one.axis) == (o.turned, o.axis) and (one.stop <= o.start or o.stop <= one.start) for o in taken)
@@ -530,9 +581,16 @@ def _first_computed(trace: Trace, array: np.ndarray) -> tuple[int, np.ndarray, n
     for place, one in enumerate(trace.operations):
         others = [trace.values[value] for value in one.inputs if value not in same and trace.values[value].dtype.kind == "f"]
         made = [trace.values[value] for value in one.outputs if value not in same and trace.values[value].dtype.kind == "f"]
-        if same.intersection(one.inputs) and others and made:
+        used = same.intersection(one.inputs) or (array.size == 1 and _is_argument(array.item(), one.attributes))
+        if used and others and made:
             return place, others[0], made[0]
     return None
+
+
+def _is_argument(number: float, attributes: Mapping[str, object]) -> bool:
+    """Whether a call is given a number, as a tensor without axes is written down."""
+    given = [value for value in attributes.values() if isinstance(value, float)]
+    return any(math.isclose(number, value, rel_tol=tolerance.PAIRED_AGREE) for value in given)
 
 
 def _tail(name: str) -> str:
@@ -650,14 +708,16 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOth
 def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
     found = HeldOtherwise(links=_of_parts(search, turned), confirmed=search.confirmed)
     pairs = [(own, parts[0][1]) for own, parts in search.taken.items() if own not in search.own and len(parts) == 1]
-    shapes = dict(search.used)
+    shapes = {entry.canonical: entry.shape for _, entries in search.layers for entry in entries}
     reshaped = {_holder(own) for own, name in pairs if search.entries[own].shape != shapes.get(name, search.entries[own].shape)}
     reshaped |= {_holder(own) for own, name in pairs if name in search.wholes}  # the bias of a layer in parts is one of its own
     for own, parts in search.taken.items():
         held = sorted(parts, key=lambda one: one[0].place)
-        if any(name in search.wholes for _, name in held):
-            continue
         names = tuple(name for _, name in held)
+        if held[0][0].count > 1 and all(search.wholes[name].count == 1 for name in names if name in search.wholes):
+            names = tuple(search.wholes[name].name if name in search.wholes else name for name in names)
+        if any(name in search.wholes for name in names):
+            continue
         if held[0][0].slice is not None:
             shape, slices_of = search.entries[own].shape, [(one.slice, name) for one, name in held if one.slice is not None]
             link = as_link(own, shape, slices_of, turned)

@@ -26,6 +26,7 @@ from alignment.localize.syntax import class_trees
 
 GROUPED = re.compile(r"\d+ of \d+ failed, first ")  # the reason of a row of many tensors; those that failed have their own
 UNEXPLAINED = "no known mistake"
+STATISTICS = ("mean", "var", "std")
 WRITING = {"set_value", "assign", "register_buffer"}  # what a forward calls that keeps statistics itself
 VARIANCES = (Kind.BIASED_VARIANCE, Kind.UNBIASED_VARIANCE)
 
@@ -162,7 +163,8 @@ def _by_framework(framework: Framework, kind: type) -> bool:
 def _calls_batch_norm(framework: Framework, kind: type) -> bool:
     """Whether a class of somebody's own leaves its running statistics to the framework's ``F.batch_norm(x, self.mean, ...)``.
 
-    One whose forward writes tensors of its own besides computes statistics itself.
+    One whose forward computes statistics and writes them besides does that itself; writing back what the function changed is no
+    computation.
     """
     package = framework.module_type.__module__.partition(".")[0]
     computing: Any = getattr(kind, framework.computing)
@@ -175,8 +177,9 @@ def _calls_batch_norm(framework: Framework, kind: type) -> bool:
         functions = [_named(func, computing.__globals__) for func in called if _last_name(func) == "batch_norm"]
         written = any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) for node in nodes)
         written = written or any(_last_name(func) in WRITING or _last_name(func).endswith("_") for func in called)
+        computed = any(isinstance(node, ast.BinOp) for node in nodes) or any(_last_name(func) in STATISTICS for func in called)
         if own:
-            return bool(functions) and not written and all(_is_of(one, package) for one in functions)
+            return bool(functions) and not (written and computed) and all(_is_of(one, package) for one in functions)
     return False
 
 
