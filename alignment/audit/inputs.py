@@ -92,8 +92,10 @@ def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs
         return Inputs(sizes[1:], None, None, f"standard normal numbers of shape {_shown(sizes[1:])}")
     if text.endswith((".npz", ".npy")):
         arrays = _of_file(text)
-        _check_spelling(text, list(arrays), [_arguments(network) for network in networks])
-        named = len(arrays) > 1 and all(arrays.keys() <= set(_arguments(network)) for network in networks)
+        known = [_arguments(network) for network in networks]
+        _check_spelling(text, list(arrays), known)
+        in_order = len(arrays) == 1 and all(arguments[:1] == list(arrays) for arguments in known)
+        named = not in_order and all(arrays.keys() <= set(arguments) for arguments in known)
         whole = whole or len({len(array) for array in arrays.values()}) > 1
         words = f"{text}, {' and '.join(arrays)} by name" if named else text
         words += ", whole, not cut into samples" if whole else ""
@@ -115,23 +117,24 @@ def _check_spelling(text: str, names: Sequence[str], known: Sequence[Sequence[st
 
 
 def _arguments(network: Module) -> list[str]:
-    """Names of the arguments of a network's forward; none where they cannot be read, or where it takes any."""
+    """Names of the arguments of a network's forward, without those of ``**kwargs``; none where they cannot be read."""
+    return [one.name for one in _parameters(network) if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+
+
+def _parameters(network: Module) -> list[inspect.Parameter]:
     try:
-        found = inspect.signature(network.forward).parameters.values()
+        return list(inspect.signature(network.forward).parameters.values())
     except (AttributeError, TypeError, ValueError):
         return []
-    if any(one.kind is one.VAR_KEYWORD for one in found):
-        return []
-    return [one.name for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
 
 
 def _check_names(given: str, inputs: Inputs, network: Module) -> None:
     """See that the port takes the arguments that are given by name; ``UserError`` where not."""
     made = inputs.make(1, inputs.shape, np.random.default_rng(0)) if inputs.make else ()
     named = made[-1] if made and isinstance(made[-1], Keywords) else {}
-    known = _arguments(network)
+    known, any_other = _arguments(network), any(one.kind is one.VAR_KEYWORD for one in _parameters(network))
     missing = [name for name in named if name not in known]
-    if missing and known:
+    if missing and known and not any_other:
         raise UserError(
             f"--input {given}: the port's forward has no argument {missing[0]!r} (it has {', '.join(known)}); "
             "give arrays in order, not by name, where the two models call them otherwise"
