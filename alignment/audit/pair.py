@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -25,11 +26,17 @@ from mobilenetv3_common.errors import UserError
 
 
 class _PartialBuilder(functools.partial):
-    """A callable with its arguments, whose models may name their parameters: the engine builds several of each."""
+    """A callable with its arguments, whose models may name their parameters: the engine builds several of each.
+
+    Their tensors are held in the form that other frameworks have, too.
+    """
 
     def __call__(self, /, *args: Any, **keywords: Any) -> Module:
         with building():
-            return super().__call__(*args, **keywords)
+            model = super().__call__(*args, **keywords)
+        with contextlib.suppress(UserError):  # it is no model, which others say
+            framework_of(model).in_plain_form(model)
+        return model
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ class Description(abc.ABC):
                     found.extend((part, tensor) for part in parts)
                     continue
                 new = names.get(name, name)
-                transposed = kind in layout.transposed and new == "weight"
+                transposed = kind in layout.transposed and new in ("weight", "weight_v")  # the latter of weight_norm
                 shape = self.canonical_shape(module, name, tuple(int(n) for n in tensor.shape))
                 flat = len(shape) > len(tensor.shape)
                 parameter = self.is_parameter(tensor) and not (normalises and name in layout.statistics)

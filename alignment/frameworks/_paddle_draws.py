@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment.frameworks import _plain_draws
 from alignment.frameworks._dropout import kept_values, normal_numbers, occurs, uniform_numbers
 from alignment.frameworks._exact import Replaced
 
@@ -34,7 +35,7 @@ def drawing(paddle: Any) -> list[Replaced]:
         (paddle, "randint", randint),
         (paddle, "randperm", randperm),
     ]
-    return [(owner, name, functools.partial(function, paddle)) for owner, name, function in found]
+    return [*[(owner, name, functools.partial(function, paddle)) for owner, name, function in found], *_plain_draws.drawing()]
 
 
 def dropout(

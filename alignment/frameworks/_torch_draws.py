@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment.frameworks import _plain_draws
 from alignment.frameworks._dropout import kept_values, normal_numbers, occurs, uniform_numbers
 from alignment.frameworks._exact import Replaced
 
@@ -33,7 +34,7 @@ def drawing(torch: Any) -> list[Replaced]:
         (torch, "randint", randint),
         (torch, "randperm", randperm),
     ]
-    return [(owner, name, functools.partial(function, torch)) for owner, name, function in found]
+    return [*[(owner, name, functools.partial(function, torch)) for owner, name, function in found], *_plain_draws.drawing()]
 
 
 def dropout(torch: Any, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, train: Any = None) -> Any:

@@ -243,6 +243,9 @@ class Framework(Description):
     def without_inplace(self, model: Module) -> None:
         """Turn off the layers' in-place computation: an output that the next layer overwrites cannot be compared."""
 
+    def in_plain_form(self, model: Module) -> None:
+        """Hold tensors from which a pass computes others as the framework's other versions, and other frameworks, hold them."""
+
     # --- state -------------------------------------------------------------------------------------------------------------
 
     def load(self, model: Module, state: Mapping[str, np.ndarray], source: str = "the weights") -> None:

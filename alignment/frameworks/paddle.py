@@ -21,6 +21,7 @@ with warnings.catch_warnings():
     import paddle
 from paddle import nn
 from paddle.base import initializer, unique_name
+from paddle.nn.utils.weight_norm_hook import WeightNorm
 
 from alignment import tolerance
 from alignment.frameworks import _attention
@@ -66,6 +67,16 @@ RENAMED: dict[str, dict[str, str]] = {
 }
 
 SAMPLE = 64  # numbers of a parameter, which say whether it was filled again
+
+
+def _of_weight_norm(module: nn.Layer, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that torch gives the sizes of ``weight_norm``: the axes of the weight, each of 1 but for the one that stays."""
+    hook = next((one for one in module._forward_pre_hooks.values() if isinstance(one, WeightNorm) and one.name == name), None)
+    if hook is None or hook.dim < 0:
+        return shape
+    axes = len(module._parameters[f"{name}_v"].shape)
+    kept = 1 - hook.dim if axes == 2 and isinstance(module, nn.Linear) else hook.dim
+    return tuple(shape[0] if axis == kept else 1 for axis in range(axes))
 
 
 class Paddle(Taped):
@@ -162,6 +173,8 @@ class Paddle(Taped):
         return {name: tensor for name, tensor in module._buffers.items() if tensor is not None and name in names}
 
     def canonical_shape(self, module: nn.Layer, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if name.endswith("_g") and len(shape) == 1:
+            return _of_weight_norm(module, name.removesuffix("_g"), shape)
         return tuple(module._normalized_shape) if isinstance(module, nn.LayerNorm) and name in ("weight", "bias") else shape
 
     def is_parameter(self, tensor: paddle.Tensor) -> bool:

@@ -26,6 +26,7 @@ from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, known_layer, 
 from alignment.frameworks._taped import Taped
 from alignment.frameworks._torch_draws import drawing
 from alignment.frameworks._torch_initialisers import called_by_layer, fills, is_default
+from alignment.frameworks._torch_weight_norm import held_by_hook
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.torchvision_operators import declare_missing_operators
@@ -219,6 +220,9 @@ class Torch(Taped):
         for module in model.modules():
             if getattr(module, "inplace", False):
                 module.inplace = False
+
+    def in_plain_form(self, model: nn.Module) -> None:
+        held_by_hook(model)
 
     # --- gradients ---------------------------------------------------------------------------------------------------------
 
