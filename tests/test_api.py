@@ -88,6 +88,29 @@ def test_inputs_may_be_a_dictionary_by_the_names_of_the_arguments(tmp_path):
     assert not audit(lambda: Two(-1.0), Two, inputs=given, training=False, report=tmp_path).passed
 
 
+class Masked(torch.nn.Module):
+    """As models of a hub: it takes further arguments, and the mask stands before the kinds of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.kinds = torch.nn.Embedding(9, 4), torch.nn.Embedding(2, 4)
+
+    def forward(self, ids=None, mask=None, kinds=None, **kwargs):
+        made = self.table(ids) + (0 if kinds is None else self.kinds(kinds))
+        return made if mask is None else made * mask[..., None]
+
+
+class Unmasked(Masked):
+    def forward(self, ids, kinds=None, mask=None):
+        return super().forward(ids, mask, kinds)
+
+
+def test_arrays_go_by_name_where_a_model_takes_further_arguments_and_has_others_before(tmp_path):
+    given = {"ids": np.array([[1, 2, 8], [0, 3, 5]]), "kinds": np.array([[0, 1, 1], [0, 0, 1]])}
+    result = audit(Unmasked, Masked, inputs=given, report=tmp_path)
+    assert result.passed and "ids and kinds by name" in result.to_markdown(), result.mistakes
+
+
 def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
     result = audit(port, reference, inputs="4x3x16x16", report=tmp_path)
     assert isinstance(result, Result) and result.passed and not result.mistakes, str(result)

@@ -1,6 +1,7 @@
 """Random numbers that a model draws by functions: both sides draw the same; another rate is found, and a port that draws none."""
 
 import importlib
+import random
 
 import numpy as np
 import paddle
@@ -45,6 +46,17 @@ SAME = {
     "randint": (lambda x: torch.randint(0, 1000, (4,)), lambda x: paddle.randint(0, 1000, [4])),
     "randint below": (lambda x: torch.randint(9, (4, 3)), lambda x: paddle.randint(9, shape=[4, 3])),
     "randperm": (lambda x: torch.randperm(9), lambda x: paddle.randperm(9)),
+    "rand, and numpy": (lambda x: torch.rand(4, 3, dtype=x.dtype), lambda x: paddle.to_tensor(np.random.rand(4, 3), x.dtype)),
+    "uniform_, and numpy": (
+        lambda x: x.new_empty(5).uniform_(-2, 3),
+        lambda x: paddle.to_tensor(np.random.uniform(-2, 3, size=5), x.dtype),
+    ),
+    "randn, and numpy": (lambda x: torch.randn(4, 3), lambda x: paddle.to_tensor(np.random.randn(4, 3), "float32")),
+    "one number, and Python": (
+        lambda x: x * torch.rand([], dtype=x.dtype),
+        lambda x: x * random.random(),
+    ),
+    "one number, and numpy": (lambda x: x + torch.rand(1, dtype=x.dtype), lambda x: x + np.random.uniform()),
     "attention": (
         lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.4),
         lambda x: P.scaled_dot_product_attention(*[x.transpose([0, 2, 1, 3])] * 3, dropout_p=0.4).transpose([0, 2, 1, 3]),
@@ -102,7 +114,7 @@ def test_both_frameworks_draw_the_same_numbers(name):
 def test_what_nobody_shares_is_drawn_as_ever():
     torch.manual_seed(0)
     first, second = torch.rand(9), torch.rand(9)
-    assert not torch.equal(first, second)
+    assert not torch.equal(first, second) and np.random.rand() != np.random.rand() and random.random() != random.random()
     framework, model = framework_of(Theirs(lambda x: torch.rand_like(x))), Theirs(lambda x: torch.rand_like(x))
     assert not np.array_equal(framework.call(model, (X,)).outputs[0], framework.call(model, (X,)).outputs[0])
 
@@ -224,8 +236,8 @@ def test_other_draws_are_found(name):
     assert not found.passed and first.place == place and words in first.words and kind in first.kind, first
 
 
-class ByNumpy(torch.nn.Module):
-    """Its numbers come from elsewhere."""
+class ByGenerator(torch.nn.Module):
+    """Its numbers come from a generator of its own, which nobody can share."""
 
     def __init__(self):
         super().__init__()
@@ -233,7 +245,7 @@ class ByNumpy(torch.nn.Module):
 
     def forward(self, x):
         x = self.fc(x)
-        return x * torch.from_numpy(np.random.random(x.shape)).to(x) if self.training else x
+        return x * torch.from_numpy(np.random.default_rng().random(x.shape)).to(x) if self.training else x
 
 
 class Plain(paddle.nn.Layer):
@@ -245,10 +257,31 @@ class Plain(paddle.nn.Layer):
         return self.fc(x)
 
 
+class ByNumpy(ByGenerator):
+    """A layer is left out where a number of numpy says so."""
+
+    def forward(self, x):
+        return self.fc(x) if not self.training or np.random.uniform(0, 1) > 0.5 else x[..., :4]
+
+
+class ByPython(Plain):
+    def __init__(self, rate=0.5):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x):
+        return self.fc(x) if not self.training or random.random() > self.rate else x[..., :4]
+
+
+def test_a_layer_that_numpy_or_python_leaves_out_is_left_out_on_both_sides():
+    assert audit(ByPython, ByNumpy, inputs="4x6").passed
+    assert not audit(Plain, ByNumpy, inputs="4x6").passed
+
+
 def test_a_training_mode_that_was_not_compared_is_said_in_the_verdict():
-    found = audit(Plain, ByNumpy, inputs="4x6")
+    found = audit(Plain, ByGenerator, inputs="4x6")
     assert found.passed and found.verdict.endswith("Training mode was NOT compared.")
-    assert audit(Plain, ByNumpy, inputs="4x6", training=False).verdict.endswith("found in the port.")
+    assert audit(Plain, ByGenerator, inputs="4x6", training=False).verdict.endswith("found in the port.")
 
 
 def test_a_training_mode_that_is_asked_for_and_cannot_be_compared_is_refused(tmp_path, capsys):
@@ -256,7 +289,7 @@ def test_a_training_mode_that_is_asked_for_and_cannot_be_compared_is_refused(tmp
     from alignment.audit.given import maker_of
     from alignment.flags import audit_parser
 
-    makers = [maker_of("port", Plain), maker_of("reference", ByNumpy)]
+    makers = [maker_of("port", Plain), maker_of("reference", ByGenerator)]
     flags = ["--port", makers[0].text, "--reference", makers[1].text, "--report", str(tmp_path), "--training", "--input", "4x6"]
     with pytest.raises(UserError, match=r"^--training: the reference draws random numbers that cannot be shared"):
         audited(audit_parser().parse_args(flags), flags, *makers)
