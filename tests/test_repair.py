@@ -555,6 +555,22 @@ def test_a_call_that_only_the_reference_has_to_the_letter_comes_early(tmp_path):
     assert not texts(port)[0].lacking_calls
 
 
+@pytest.mark.parametrize(("wrong", "right"), [
+    ('{"params": own, "weight_decay": 0.0 * decay}', '{"params": own, "weight_decay": decay}'),
+    ("total * 0 + size if mask is None else size", "total if mask is None else size"),
+    ("frozen(own) if True else own", "frozen(own) if freeze else own"),
+    ('{"params": own, "rate": 1.0}', '{"params": own, "rate": factor}'),
+])  # fmt: skip
+def test_code_without_an_effect_goes_early(wrong, right, tmp_path):
+    port = "def groups(own, decay, mask, total, size, freeze, groups):\n    for own, factor in groups:\n        yield VALUE\n"
+    theirs = "def groups(own, freeze):\n    if freeze:\n        pass\n"
+    (tmp_path / "port.py").write_text(port.replace("VALUE", wrong))
+    source = PortFile.of(tmp_path / "port.py")
+    made = ranked(Region(source, source.tree.body[0], theirs=tuple(ast.parse(theirs).body), words="weight_decay_missing: no decay"))
+    texts = [key(ast.parse(applied([one.fix])[source.file].decode())) for one in made]
+    assert key(ast.parse(port.replace("VALUE", right))) in texts[:12]
+
+
 def test_each_program_is_tried_once(tmp_path):
     """Changes of a name, of the call around it and of its line may be one program: each of them once took a trial."""
     for case in MISTAKES:

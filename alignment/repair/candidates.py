@@ -15,7 +15,7 @@ from pathlib import Path
 from alignment.repair.edits import Fix, SourceEdit
 from alignment.repair.evidence import EXPECTED, weight
 from alignment.repair.mirror import Definition, Mirror, key, names_read
-from alignment.repair.region import NUMBER, Region, covers, numbers_of
+from alignment.repair.region import NUMBER, Region, covers, is_zero, numbers_of, vain
 from alignment.repair.source import PortFile
 
 # Functions that are taken for each other.
@@ -184,6 +184,17 @@ def operand_left_out(region: Region) -> Iterator[SourceEdit]:
             yield from (region.source.replaced(node, region.source.text(part)) for part in parts)
 
 
+@maker
+def without_zeros(region: Region) -> Iterator[SourceEdit]:
+    """``a * 0 + b`` becomes ``a``: an operand that a zero makes vain comes back."""
+    for node in region.nodes():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            for part in (node.left, node.right):
+                if isinstance(part, ast.BinOp) and vain(part):
+                    kept = part.right if is_zero(part.left) else part.left
+                    yield region.source.replaced(node, region.source.text(kept))
+
+
 # --- calls ----------------------------------------------------------------------------------------------------------------
 
 
@@ -265,9 +276,11 @@ def namesake(region: Region) -> Iterator[SourceEdit]:
 
 @maker
 def unused_setting(region: Region) -> Iterator[SourceEdit]:
-    """What the class keeps, or the function is given, and nothing reads, in the place of a number, a name or a truth value."""
-    used = {n.id for n in ast.walk(region.function) if isinstance(n, ast.Name)}
-    unused = unread_attributes(region) + [one for one in region.arguments() if one not in used]
+    """What the class keeps, or the function holds, and nothing reads, in the place of a number, a name or a truth value."""
+    names = [n for n in ast.walk(region.function) if isinstance(n, ast.Name)]
+    read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
+    held = [*region.arguments(), *(n.id for n in names if isinstance(n.ctx, ast.Store))]
+    unused = unread_attributes(region) + [one for one in held if one not in read and not one.startswith("_")]
     for node in region.nodes() if unused else ():
         if isinstance(node, ast.Constant) and not isinstance(node.value, str):
             yield from (region.source.replaced(node, text) for text in dict.fromkeys(unused))

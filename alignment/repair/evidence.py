@@ -7,9 +7,9 @@ cross-validation the right change is among the first 150 of some 3,000 in 48 of 
 ``as_expected``, ``layer_where_it_is_missing``, ``shares_exchanged`` and ``unbiased`` were set by hand: they make few changes, of
 what the finding itself names. That of ``restores`` was, too: where two functions are written alike in both frameworks, a statement
 that only one has is rare. So were those of ``agrees`` (the same of a call), ``called`` (what the finding says is missing is called
-then), ``row`` (the changed row of a table holds numbers that the finding says), ``ordered`` (calls then come in the reference's
-order), ``lacked`` (the reference has no such method) and ``alone`` (what is left out calls something that the file calls nowhere
-else, and the reference's function neither).
+then), ``vain`` (code without an effect goes), ``row`` (the changed row of a table holds numbers that the finding says),
+``ordered`` (calls then come in the reference's order), ``lacked`` (the reference has no such method) and ``alone`` (what is left
+out calls something that the file calls nowhere else, and the reference's function neither).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNDOES = {
 SPEAKS = {
     "place": -0.9, "named": 1.9, "count": -0.5, "size": -0.1, "near": 0.5, "undoes": 1.1, "more": 1.3, "expected": 1.0,
     "exchanged": 1.8, "less": 1.7, "restores": 4.0, "row": 1.2, "ordered": 2.5, "lacked": 2.0, "alone": 0.8,
-    "agrees": 3.0, "called": 4.0,
+    "agrees": 3.0, "called": 4.0, "vain": 4.0,
 }  # fmt: skip
 MADE_BY = {
     "activation_moved": 3.0, "as_expected": 2.0, "layer_where_it_is_missing": 3.0, "shares_exchanged": 1.5, "unbiased": 3.0,
@@ -80,6 +80,7 @@ def signals(region: Region, place: int, name: str, edit: SourceEdit, count: int)
     yield "less", float(bool(less and not more))
     yield "restores", float(region.restores(edit))
     yield "agrees", float(region.restores_call(edit))
+    yield "vain", float(region.undoes_what_is_vain(edit))
     yield "called", float(region.calls_what_is_missing(edit))
     yield "row", float(min(len(region.row_of(edit) & said_numbers(region.words)), 2))
     yield "ordered", float(name in EXCHANGES and region.puts_in_order(edit))

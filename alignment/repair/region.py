@@ -139,6 +139,18 @@ class Region:
         before = self.source.content[edit.start : edit.end].decode()
         return any(edit.text.count(one) > before.count(one) for one in self.missing)
 
+    def undoes_what_is_vain(self, edit: SourceEdit) -> bool:
+        """Whether a change takes out code without any effect: a product with zero, a condition that is always true."""
+        old = [n for start, end, n in self._vain if edit.start <= start and end <= edit.end]
+        with contextlib.suppress(SyntaxError, ValueError):
+            return bool(old) and not any(vain(n) for n in ast.walk(ast.parse(textwrap.dedent(edit.text))))
+        return False
+
+    @functools.cached_property
+    def _vain(self) -> list[tuple[int, int, ast.AST]]:
+        found = [n for n in ast.walk(self.function) if vain(n)]
+        return [(*self.source.span(getattr(n, "test", n)), n) for n in found]
+
     def row_of(self, edit: SourceEdit) -> frozenset[float]:
         """The numbers of the row of a table in which a change is, besides the one that it changes; none elsewhere."""
         for start, end, row in self._rows:
@@ -229,6 +241,17 @@ def _words(tree: ast.AST) -> set[str]:
         n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)
     }
     return found | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg | ast.keyword) and n.arg}
+
+
+def is_zero(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and not isinstance(node.value, bool) and node.value == 0
+
+
+def vain(node: ast.AST) -> bool:
+    """Whether code has no effect, which nobody writes on purpose: a product with zero, or a condition that is a constant."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Mult) and (is_zero(node.left) or is_zero(node.right))
+    return isinstance(node, ast.If | ast.IfExp) and isinstance(node.test, ast.Constant)
 
 
 def numbers_of(words: str) -> list[float]:
