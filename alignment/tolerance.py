@@ -310,3 +310,9 @@ QUANTISED_WIDE = 4.0
 # hypothesis that predicts levels may miss those that lie between two.
 QUANTISED_SCALE = 1e-4
 QUANTISED_READ = 0.02
+
+# Two passes in float32 between which no further event happens differ by rounding alone, relative L2. A probability is looked for as
+# exactly as PROBABILITY, and two that differ by less than PROBABILITIES_APART are one.
+NOTHING_ELSE = 1e-5
+PROBABILITY = 2.0**-12
+PROBABILITIES_APART = 2.0**-10

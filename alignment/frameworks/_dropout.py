@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import weakref
@@ -31,12 +32,14 @@ class Sharing:
             the numbers are not drawn to drop anything, as far as can be seen.
         drawn: the same of every call, that of a dropout layer too.
         by_layer: whether the function that a dropout layer calls has dropped by the numbers, and the layer has not returned.
+        alone: where one number is drawn by itself, each place once: ``file:line``.
     """
 
     uniform: Uniform
     called: list[float | None] = field(default_factory=list)
     drawn: list[float | None] = field(default_factory=list)
     by_layer: bool = False
+    alone: dict[str, None] = field(default_factory=dict)
 
 
 class Shared(NamedTuple):
@@ -120,6 +123,8 @@ def uniform_numbers(shape: tuple[int, ...], dropped: float | None = None) -> np.
     if found is None:
         return None
     _note(found, dropped)
+    if math.prod(shape) == 1:
+        found.sharing.alone[_place()] = None
     steps = np.floor(found.sharing.uniform(shape) * STEPS)
     return (STEPS - 1 - steps if found.mirrored else steps) / STEPS
 
@@ -152,6 +157,14 @@ def _note(shared: Shared, dropped: float | None) -> None:
         shared.sharing.by_layer = True
     else:
         shared.sharing.called.append(dropped)
+
+
+def _place() -> str:
+    """The innermost line outside the engine, ``file:line``."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ENGINE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _caller() -> Shared | None:

@@ -177,7 +177,7 @@ def _side_by_side(
         raise UserError(f"--names: {link.words()}: shapes {_shapes(packed)} and {_shapes(parts)} do not lie side by side")
     names, stops = _named_in(whole, parts, port_is_packed), list(itertools.accumulate(widths))
     turned = whole.transposed != link.transposed
-    made = [
+    made: list[Piece] = [
         Columns(name, whole.own, part.shape, turned, whole.role, shape, 1, stop - width, stop)
         for name, part, width, stop in zip(names, parts, widths, stops, strict=True)
     ]

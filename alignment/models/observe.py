@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ class MaskDraws:
         flat: whether they are laid out in the order of the values, whatever the axes: see ``alignment.models.regrouped``.
         asked: the shapes that were asked for; None where nobody wants to know.
         pieces: of what shapes, drawn apart on the other side, numbers are made.
+        alone: what a number is that is drawn by itself; None where it is drawn as all others are.
     """
 
     seed: int
@@ -32,6 +34,7 @@ class MaskDraws:
     flat: bool = False
     asked: list[MaskShape] | None = None
     pieces: MaskPieces = field(default_factory=dict)
+    alone: float | None = None
 
     def __call__(self, shape: MaskShape) -> np.ndarray:
         """Numbers in [0, 1), float64; with the axes in another order they are the same, unless axes of equal length change places.
@@ -50,6 +53,8 @@ class MaskDraws:
         return drawn
 
     def _drawn(self, shape: MaskShape) -> np.ndarray:
+        if self.alone is not None and math.prod(shape) == 1:
+            return np.full(shape, self.alone)
         if self.flat:
             return np.random.default_rng([self.seed, self.iteration]).random(shape)
         order = sorted(range(len(shape)), key=lambda axis: -shape[axis])

@@ -17,6 +17,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain, initialisation, variants
 from alignment.comparisons.model.dropouts import Dropouts
 from alignment.comparisons.model.embeddings import Paddings
+from alignment.comparisons.model.events import Events
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed, near_zero, wholes
 from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
@@ -97,6 +98,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
             return result
     plain["port"] = context.networks.build("port")
     compare(context, result, Dropouts(plain))
+    compare(context, result, Events(dict(zip(("port", "reference"), lanes[:2], strict=True))))
     compare(context, result, Paddings(plain))
     plain.clear()  # the comparisons are kept, these models are not
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
