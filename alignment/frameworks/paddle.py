@@ -153,6 +153,8 @@ class Paddle(Taped):
         return tensor * paddle.to_tensor(factors).astype(tensor.dtype)
 
     def assign(self, tensor: paddle.Tensor, array: np.ndarray) -> None:
+        if tensor.ndim == 1 and array.size == tensor.shape[0]:  # the sizes of a weight_norm, which have more axes elsewhere
+            array = array.reshape(-1)
         tensor.set_value(paddle.to_tensor(array).astype(tensor.dtype))
 
     def children(self, module: nn.Layer) -> list[tuple[str, nn.Layer]]:
