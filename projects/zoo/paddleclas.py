@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
-import types
 from pathlib import Path
 
 from mobilenetv3_common.errors import UserError
+from projects.zoo import shells
 
 VERSION = "2.6.0"
 GET = f"pip install --no-deps paddleclas=={VERSION}, or --paddleclas DIR, a clone of github.com/PaddlePaddle/PaddleClas"
@@ -49,8 +48,5 @@ def make_importable(folder: Path) -> None:
     Args:
         folder: that has ``ppcls``.
     """
-    for name in SHELLS:
-        shell = types.ModuleType(name)
-        shell.__path__ = [str(folder / Path(*name.split(".")))]
-        sys.modules[name] = shell
+    shells.make_importable(folder, SHELLS)
     importlib.import_module("ppcls.utils.logger").init_logger()
