@@ -138,6 +138,16 @@ EXPECTED: dict[str, Run] = {
     r"pip install --no-deps paddleclas==.*": Run(
         (r"Would install paddleclas-",), instead=((r"$", " --dry-run"),), weekly="it downloads what tests/test_zoo.py stands in for"
     ),
+    r"pip install --no-deps paddlenlp==.*": Run(
+        (r"Would install paddlenlp-",),
+        instead=((r"$", " --dry-run"),),
+        weekly="it downloads what tests/test_zoo_public.py stands in for",
+    ),
+    r"pip install --no-deps timm==.*": Run(
+        (r"Would install .*diffusers-",),
+        instead=((r"$", " --dry-run"),),
+        weekly="it downloads what tests/test_zoo_public.py does without",
+    ),
     r"pip install (?!--no-deps)(?!.*(mindspore|zoo)).*": Run(
         (r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)
     ),
@@ -292,6 +302,9 @@ EXPECTED: dict[str, Run] = {
     ),
     # Without PaddleClas it says how to get it.
     r"python -m projects\.zoo (ppcls\.\w+|--backbones)": Run((r"^error: PaddleClas is not installed: ",), status=2),
+    r"python -m projects\.zoo\.public --checkouts checkouts": Run(
+        (r"^error: a check-out of github\.com/PaddlePaddle/PaddleNLP \(version 2\.8\.1\) is needed: checkouts has none",), status=2
+    ),
     r"python -m projects\.zoo squeezenet1_1": Run((r"^squeezenet1_1: explained",), weekly="tests/test_zoo.py runs the same pair"),
     r"python -m alignment dump torchvision\.models:squeezenet.*": Run((r"dump of the reference",)),
     r"python -m alignment dump paddle\.vision\.models:squeezenet.*": Run((r"dump of the port",)),

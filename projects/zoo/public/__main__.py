@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--checkouts", type=Path, metavar="DIR", help="a folder with a check-out of each repository, by its name")
     p.add_argument("--budget", type=float, default=200, metavar="SECONDS", help="how long mistakes of one pair are searched for")
     p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help="where results go")
-    p.add_argument("--resume", action="store_true", help="keep the audits that the folder has")
+    p.add_argument("--resume", action="store_true", help="keep the verdicts that the folder has")
     return p
 
 
@@ -65,7 +65,9 @@ def _record(pair: PublicPair, args: argparse.Namespace) -> dict[str, Any]:
     """What the audit of a pair found, kept in a file."""
     file = args.result_dir / f"{pair.name}.json"
     if args.resume and file.is_file():
-        return json.loads(file.read_text(encoding="utf-8"))
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if not kept["failed"]:
+            return kept
     report = args.result_dir / pair.name
     ensure_writable_dir(report)
     start = time.perf_counter()

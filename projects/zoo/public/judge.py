@@ -55,10 +55,10 @@ def row(pair: PublicPair, record: Mapping[str, Any], folder: Path) -> dict[str, 
         record: ``mistakes`` and ``verdict`` of its audit, ``seconds``, and ``failed``, why it gave none.
         folder: that has the port's packages.
     """
-    wrong = [record["failed"]] if record["failed"] else disagreements(record["mistakes"], pair.known, folder)
+    wrong = ["no verdict"] if record["failed"] else disagreements(record["mistakes"], pair.known, folder)
     return {
         "pair": pair.name,
-        "reference": f"{pair.package} {pair.reference.__name__.removesuffix('_reference')}",
+        "reference": pair.model,
         "input": pair.shapes(),
         "what the audit said": record["failed"] or "; ".join(map(words, record["mistakes"])) or "passed",
         "what is known": "; ".join(known_words(one, folder) for one in pair.known) or "equal",
@@ -70,7 +70,7 @@ def row(pair: PublicPair, record: Mapping[str, Any], folder: Path) -> dict[str, 
 def words(mistake: Mapping[str, Any]) -> str:
     """A mistake in a cell of the table."""
     more = f" and {len(mistake['also'])} more" if mistake["also"] else ""
-    line = f" ({mistake['source']})" if mistake["source"] else ""
+    line = f" ({mistake['source']})" if mistake["source"] and mistake["source"] not in mistake["hint"] else ""
     return f"{_kind(mistake)} at {mistake['location']}{more}{line}: {mistake['hint']}"
 
 

@@ -53,7 +53,7 @@ PAIRS = (
         PADDLEDETECTION,
         lcnet,
         lcnet_reference,
-        "timm",
+        "timm _gen_lcnet",
         pictures_64,
         (
             Difference(

@@ -24,6 +24,10 @@ VAE |= {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpD
 LOADERS = ("FromOriginalVAEMixin", "FromOriginalControlnetMixin", "FromSingleFileMixin")
 LOADERS += ("UNet2DConditionLoadersMixin", "PeftAdapterMixin")
 
+# Imported beside the networks: other devices, encoders of texts, two ways to download, a log in colours.
+UNUSED = ("ppdiffusers.accelerate", "ppdiffusers.accelerate.utils", "ppdiffusers.transformers", "aistudio_sdk", "aistudio_sdk.hub")
+UNUSED += ("colorlog",)
+
 
 @cache
 def _prepare(folder: Path) -> None:
@@ -40,8 +44,7 @@ def _prepare(folder: Path) -> None:
     stand_in("ppdiffusers.loaders", __all__=[], **{name: type(name, (), {}) for name in LOADERS})
     stand_in("ppdiffusers.utils.accelerate_utils", apply_forward_hook=lambda function: function)  # hooks of other devices
     kept = np.bool
-    # Other devices, two ways to download, a log in colours: no network uses them.
-    with standing_in("ppdiffusers.accelerate", "ppdiffusers.accelerate.utils", "aistudio_sdk", "aistudio_sdk.hub", "colorlog"):
+    with standing_in(*UNUSED):
         from ppdiffusers.models import autoencoder_kl, unet_2d, unet_2d_condition  # noqa: F401
     vars(np)["bool"] = kept  # ppdiffusers sets Python's in its place, which numpy.ma cannot be imported with
 
@@ -106,7 +109,9 @@ def _normal(generator: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 PAIRS = (
-    PublicPair(PADDLEMIX, unet_2d, unet_2d_reference, "diffusers", unet_2d_inputs),
-    PublicPair(PADDLEMIX, unet_2d_condition, unet_2d_condition_reference, "diffusers", unet_2d_condition_inputs),
-    PublicPair(PADDLEMIX, autoencoder_kl, autoencoder_kl_reference, "diffusers", autoencoder_kl_inputs),
+    PublicPair(PADDLEMIX, unet_2d, unet_2d_reference, "diffusers UNet2DModel", unet_2d_inputs),
+    PublicPair(
+        PADDLEMIX, unet_2d_condition, unet_2d_condition_reference, "diffusers UNet2DConditionModel", unet_2d_condition_inputs
+    ),
+    PublicPair(PADDLEMIX, autoencoder_kl, autoencoder_kl_reference, "diffusers AutoencoderKL", autoencoder_kl_inputs),
 )

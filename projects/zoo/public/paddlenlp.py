@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from projects.zoo.public.repository import Repository
 from projects.zoo.shells import make_importable, standing_in
 
 PADDLENLP = Repository("PaddlePaddle/PaddleNLP", "2.8.1", "paddlenlp/transformers", package="paddlenlp")
+MODELS = ("bert", "electra", "roberta", "llama", "t5")
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 40}
 ROBERTA = {**BERT, "vocab_size": 90, "layer_norm_eps": 1e-12, "type_vocab_size": 2, "pad_token_id": 1}
 LLAMA = {"vocab_size": 80, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -27,26 +29,23 @@ def _prepare(folder: Path) -> None:
     """Let one model be imported without the others, their data pipelines and what these need."""
     import huggingface_hub
 
-    make_importable(folder, ("paddlenlp", "paddlenlp.transformers", "paddlenlp.data"))
+    models = (f"paddlenlp.transformers.{name}" for name in MODELS)
+    make_importable(folder, ("paddlenlp", "paddlenlp.transformers", "paddlenlp.data", *models))
     vars(sys.modules["paddlenlp"])["__version__"] = PADDLENLP.version  # the configurations read it
     for name in ("repo_type_and_id_from_hf_id", "HfFolder", "cached_download"):  # imported, and gone from newer versions
         if not hasattr(huggingface_hub, name):
             setattr(huggingface_hub, name, None)
-    # A log in colours, two ways to download, templates of chats, a tokenizer: no network uses them.
-    with standing_in(
-        "colorlog", "aistudio_sdk", "aistudio_sdk.hub", "jinja2", "jinja2.exceptions", "jinja2.sandbox", "sentencepiece"
-    ):
-        from paddlenlp.transformers import configuration_utils, model_utils, tokenizer_utils, tokenizer_utils_base
+    # A log in colours, two ways to download, templates of chats: no network uses them.
+    with standing_in("colorlog", "aistudio_sdk", "aistudio_sdk.hub", "jinja2", "jinja2.exceptions", "jinja2.sandbox"):
+        from paddlenlp.transformers import configuration_utils, model_utils
 
-        # The models import these from paddlenlp.transformers, whose __init__ would give it them.
+        # The networks import these from paddlenlp.transformers, whose __init__ would give it them.
         shell = vars(sys.modules["paddlenlp.transformers"])
         shell["PretrainedConfig"] = configuration_utils.PretrainedConfig
         shell["PretrainedModel"] = model_utils.PretrainedModel
         shell["register_base_model"] = model_utils.register_base_model
-        shell["PretrainedTokenizer"] = tokenizer_utils.PretrainedTokenizer
-        shell["AddedToken"] = tokenizer_utils_base.AddedToken
-        shell["BatchEncoding"] = tokenizer_utils_base.BatchEncoding
-        from paddlenlp.transformers.bert import modeling  # noqa: F401  the first model imports the last of what stands in
+        for name in MODELS:
+            importlib.import_module(f"paddlenlp.transformers.{name}.modeling")
 
 
 def bert(checkouts: str | None = None) -> Any:
@@ -192,7 +191,7 @@ PAIRS = (
         PADDLENLP,
         bert,
         bert_reference,
-        "transformers",
+        "transformers BertModel",
         bert_inputs,
         (_mask("bert", "BertModel.forward"), *_padding("bert", "word_embeddings")),
     ),
@@ -200,7 +199,7 @@ PAIRS = (
         PADDLENLP,
         electra,
         electra_reference,
-        "transformers",
+        "transformers ElectraModel",
         electra_inputs,
         (_mask("electra", "", seen=False), *_padding("electra", "word_embeddings")),
     ),
@@ -208,7 +207,7 @@ PAIRS = (
         PADDLENLP,
         roberta,
         roberta_reference,
-        "transformers",
+        "transformers RobertaModel",
         roberta_inputs,
         (
             _mask("roberta", "RobertaModel.forward"),
@@ -227,7 +226,7 @@ PAIRS = (
         PADDLENLP,
         llama,
         llama_reference,
-        "transformers",
+        "transformers LlamaForCausalLM",
         llama_inputs,
         (
             Difference(
@@ -239,5 +238,5 @@ PAIRS = (
             ),
         ),
     ),
-    PublicPair(PADDLENLP, t5, t5_reference, "transformers", t5_inputs),
+    PublicPair(PADDLENLP, t5, t5_reference, "transformers T5Model", t5_inputs),
 )

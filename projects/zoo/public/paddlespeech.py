@@ -157,12 +157,12 @@ def whisper_inputs(samples: int, generator: np.random.Generator) -> dict[str, np
 
 _WHISPER = "paddlespeech/s2t/models/whisper/whipser.py"
 PAIRS = (
-    PublicPair(PADDLESPEECH, wav2vec2, wav2vec2_reference, "transformers", wav2vec2_inputs),
+    PublicPair(PADDLESPEECH, wav2vec2, wav2vec2_reference, "transformers Wav2Vec2Model", wav2vec2_inputs),
     PublicPair(
         PADDLESPEECH,
         whisper,
         whisper_reference,
-        "transformers",
+        "transformers WhisperForConditionalGeneration",
         whisper_inputs,
         (
             Difference(

@@ -131,7 +131,7 @@ PAIRS = (
         PADDLEVIT,
         cait,
         cait_reference,
-        "timm",
+        "timm Cait",
         pictures_32,
         (
             Difference(
@@ -147,7 +147,7 @@ PAIRS = (
         PADDLEVIT,
         mlp_mixer,
         mlp_mixer_reference,
-        "timm",
+        "timm MlpMixer",
         pictures_32,
         (
             Difference(
@@ -163,7 +163,7 @@ PAIRS = (
         PADDLEVIT,
         poolformer,
         poolformer_reference,
-        "timm",
+        "timm MetaFormer",
         pictures_64,
         (
             Difference(
@@ -186,7 +186,7 @@ PAIRS = (
         PADDLEVIT,
         pvt_v2,
         pvt_v2_reference,
-        "timm",
+        "timm PyramidVisionTransformerV2",
         pictures_64,
         (
             Difference(
@@ -216,7 +216,7 @@ PAIRS = (
         PADDLEVIT,
         xcit,
         xcit_reference,
-        "timm",
+        "timm Xcit",
         pictures_64,
         (
             Difference(

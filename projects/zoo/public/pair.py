@@ -54,7 +54,7 @@ class PublicPair:
         repository: that has the port.
         port: makes the port, given the folder of the check-outs.
         reference: makes the reference.
-        package: the installed package that has the reference.
+        model: the installed package that has the reference, and its class there.
         inputs: of both, given a number of samples and a generator.
         known: what is known to differ.
     """
@@ -62,7 +62,7 @@ class PublicPair:
     repository: Repository
     port: Callable[[str | None], Any]
     reference: Callable[[], Any]
-    package: str
+    model: str
     inputs: Callable[[int, np.random.Generator], Any]
     known: tuple[Difference, ...] = ()
 
@@ -70,6 +70,11 @@ class PublicPair:
     def name(self) -> str:
         """Of the row: the file of this package, and the port's function."""
         return f"{self.port.__module__.rpartition('.')[2]}.{self.port.__name__}"
+
+    @property
+    def package(self) -> str:
+        """That has the reference."""
+        return self.model.partition(" ")[0]
 
     def shapes(self) -> str:
         """The shapes of an input of two samples, with the names of its arguments."""
