@@ -124,7 +124,7 @@ def test_a_table_of_rows(checkouts):
     assert (
         "| tokens 2x5 |" in lines[2] and "| yes | 12 |" in lines[2] and "norm_eps at norm and 1 more (models/net.py:5)" in lines[2]
     )
-    assert "fails on longer texts (net.py:6) (these inputs do not show it)" in lines[2]
+    assert "fails on longer texts (net.py:6) (this pair does not show it)" in lines[2]
     assert "| exit status 3: internal / error |" in lines[3] and "| no: no verdict | 12 |" in lines[3]
 
 
@@ -233,6 +233,14 @@ def test_files_of_a_package_are_imported_without_the_rest(tmp_path):
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "shelled"]:
             del sys.modules[name]
+
+
+def test_a_package_is_hidden_only_meanwhile():
+    with shells.hidden("tqdm"):
+        assert importlib.util.find_spec("tqdm") is None
+        with pytest.raises(ImportError):
+            import_module("tqdm")
+    assert importlib.util.find_spec("tqdm") and import_module("tqdm")
 
 
 def test_the_page_names_the_pairs_of_the_list():

@@ -51,3 +51,16 @@ def standing_in(*names: str) -> Iterator[None]:
     finally:
         for name in missing:
             sys.modules.pop(name, None)
+
+
+@contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """While a port is imported, it does not find a package that it would use where it is installed."""
+    before = sys.modules.pop(package, None)
+    sys.modules[package] = None  # type: ignore[assignment]  # what Python takes for a package that is not there
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+        if before is not None:
+            sys.modules[package] = before

@@ -76,7 +76,7 @@ def words(mistake: Mapping[str, Any]) -> str:
 
 def known_words(difference: Difference, folder: Path) -> str:
     """A known difference in a cell of the table."""
-    unseen = "" if difference.kinds else " (these inputs do not show it)"
+    unseen = "" if difference.kinds else " (this pair does not show it)"
     return f"{difference.what} ({difference.file.rpartition('/')[2]}:{difference.line(folder)}){unseen}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from projects.zoo.public.pair import PublicPair
 from projects.zoo.public.repository import Repository
-from projects.zoo.shells import make_importable, stand_in, standing_in
+from projects.zoo.shells import hidden, make_importable, stand_in, standing_in
 
 PADDLEMIX = Repository("PaddlePaddle/PaddleMIX", "6afaf05", "ppdiffusers/models", root="ppdiffusers", package="ppdiffusers")
 UNET = {"sample_size": 16, "block_out_channels": (16, 32), "layers_per_block": 1, "norm_num_groups": 8}
@@ -21,12 +21,22 @@ CONDITION |= {"down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"), "up_b
 VAE = {**UNET, "in_channels": 3, "out_channels": 3, "latent_channels": 4}
 VAE |= {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
 # Ways to load weights: the networks inherit from them.
-LOADERS = ("FromOriginalVAEMixin", "FromOriginalControlnetMixin", "FromSingleFileMixin")
-LOADERS += ("UNet2DConditionLoadersMixin", "PeftAdapterMixin")
-
+LOADERS = (
+    "FromOriginalVAEMixin",
+    "FromOriginalControlnetMixin",
+    "FromSingleFileMixin",
+    "UNet2DConditionLoadersMixin",
+    "PeftAdapterMixin",
+)
 # Imported beside the networks: other devices, encoders of texts, two ways to download, a log in colours.
-UNUSED = ("ppdiffusers.accelerate", "ppdiffusers.accelerate.utils", "ppdiffusers.transformers", "aistudio_sdk", "aistudio_sdk.hub")
-UNUSED += ("colorlog",)
+UNUSED = (
+    "ppdiffusers.accelerate",
+    "ppdiffusers.accelerate.utils",
+    "ppdiffusers.transformers",
+    "aistudio_sdk",
+    "aistudio_sdk.hub",
+    "colorlog",
+)
 
 
 @cache
@@ -44,7 +54,7 @@ def _prepare(folder: Path) -> None:
     stand_in("ppdiffusers.loaders", __all__=[], **{name: type(name, (), {}) for name in LOADERS})
     stand_in("ppdiffusers.utils.accelerate_utils", apply_forward_hook=lambda function: function)  # hooks of other devices
     kept = np.bool
-    with standing_in(*UNUSED):
+    with standing_in(*UNUSED), hidden("paddlenlp"):  # it does without, and a newer one needs much more
         from ppdiffusers.models import autoencoder_kl, unet_2d, unet_2d_condition  # noqa: F401
     vars(np)["bool"] = kept  # ppdiffusers sets Python's in its place, which numpy.ma cannot be imported with
 

@@ -169,7 +169,7 @@ PAIRS = (
             Difference(
                 "the last normalisation stands before the mean over the map, the reference's behind it",
                 _POOLFORMER,
-                "x = self.norm(x)",
+                "cls_out = self.head(x.mean([-2, -1]))",
                 (Kind.CALL_ORDER, Kind.NORM_POSITION, Kind.CALL_MISSING),
                 ("PoolFormer.forward",),
             ),

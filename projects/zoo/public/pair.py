@@ -22,7 +22,7 @@ class Difference:
         what: in words.
         file: of the port, below the folder that has its packages.
         text: that the line to change has, and no line before it.
-        kinds: of the finding that the audit has to give, each of them right; none where the inputs of the pair cannot show it.
+        kinds: of the finding that the audit has to give, each of them right; none where the pair cannot show it.
         places: of the finding, in the reference's names; ``*`` is anything.
     """
 
