@@ -94,7 +94,7 @@ class Context(Given):
     def unshared_randomness(self) -> str:
         """Why the two sides cannot be compared in training mode; ``""`` where they can.
 
-        The numbers of dropout layers and of the frameworks' own functions are shared. What is drawn elsewhere (by NumPy, in the
+        The numbers of dropout layers and of the frameworks' own functions are shared. What is drawn elsewhere (by its own generator, in the
         kernel of a recurrent layer) is not.
         """
         if self.without_training:

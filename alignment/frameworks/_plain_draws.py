@@ -10,8 +10,6 @@ import numpy as np
 from alignment.frameworks._dropout import normal_numbers, uniform_numbers
 from alignment.frameworks._exact import Replaced
 
-Size = int | tuple[int, ...] | None
-
 
 def drawing() -> list[Replaced]:
     """As ``Framework.exact_functions`` lists them; each returns NotImplemented where the caller shares no numbers."""
@@ -27,23 +25,23 @@ def drawing() -> list[Replaced]:
     ]
 
 
-def uniform(low: Any = 0.0, high: Any = 1.0, size: Size = None) -> Any:
+def uniform(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
     """Numbers from ``low`` to below ``high``: an array of a size, or one."""
     found = uniform_numbers(_shape(low, high, size))
     return NotImplemented if found is None else _of_size(low + found * (high - low), size)
 
 
-def normal(loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
+def normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
     """Normal numbers: an array of a size, or one."""
     found = normal_numbers(_shape(loc, scale, size))
     return NotImplemented if found is None else _of_size(loc + found * scale, size)
 
 
-def _shape(one: Any, other: Any, size: Size) -> tuple[int, ...]:
+def _shape(one: Any, other: Any, size: Any) -> tuple[int, ...]:
     if size is None:
         return np.broadcast_shapes(np.shape(one), np.shape(other))
     return (size,) if isinstance(size, int) else tuple(int(number) for number in size)
 
 
-def _of_size(found: Any, size: Size) -> Any:
+def _of_size(found: Any, size: Any) -> Any:
     return float(found) if size is None and np.ndim(found) == 0 else np.asarray(found)

@@ -222,7 +222,7 @@ class Torch(Taped):
                 module.inplace = False
 
     def in_plain_form(self, model: nn.Module) -> None:
-        held_by_hook(model)
+        held_by_hook(torch, model)
 
     # --- gradients ---------------------------------------------------------------------------------------------------------
 
