@@ -94,8 +94,8 @@ class Context(Given):
     def unshared_randomness(self) -> str:
         """Why the two sides cannot be compared in training mode; ``""`` where they can.
 
-        The numbers of dropout layers and of the frameworks' own functions are shared. What is drawn elsewhere (by its own generator, in the
-        kernel of a recurrent layer) is not.
+        The numbers of dropout layers and of the functions of the frameworks, of NumPy and of Python are shared. What is drawn
+        elsewhere (by a generator of its own, in the kernel of a recurrent layer) is not.
         """
         if self.without_training:
             return f"training mode: {self.without_training}"
