@@ -111,6 +111,24 @@ def test_arrays_go_by_name_where_a_model_takes_further_arguments_and_has_others_
     assert result.passed and "ids and kinds by name" in result.to_markdown(), result.mistakes
 
 
+class Cached(torch.nn.Module):
+    """Its second argument holds a tensor for each of two layers: as many as there are samples, by chance."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
+
+    def forward(self, x, cache):
+        for layer, held in zip(self.layers, cache, strict=True):
+            x = torch.relu(layer(x)) + held
+        return x
+
+
+def test_arrays_that_cannot_be_cut_into_single_samples_are_given_whole(tmp_path):
+    result = audit(Cached, Cached, inputs={"x": np.eye(4)[:2] + 1, "cache": np.ones((2, 2, 4))}, report=tmp_path)
+    assert result.passed and "not cut into samples" in result.to_markdown(), result.mistakes
+
+
 def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
     result = audit(port, reference, inputs="4x3x16x16", report=tmp_path)
     assert isinstance(result, Result) and result.passed and not result.mistakes, str(result)

@@ -363,3 +363,70 @@ def test_kernels_on_joined_maps_may_lie_in_unequal_parts_that_are_added_up(wrong
     passed, found = verdict(lambda: AddedUp(wrong), Joined, **inputs)
     assert passed is not wrong, found
     assert not wrong or (len(found) == 1 and "relu" in found[0].lower()), found
+
+
+class Mixer(torch.nn.Module):
+    """A gated block, of which the last layer has the name that PyTorch's attention gives its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = torch.nn.Parameter(torch.randn(12))
+        self.in_proj, self.out_proj = torch.nn.Linear(12, 24, False), torch.nn.Linear(12, 12, False)
+
+    def forward(self, x):
+        kept, gate = self.in_proj(x).chunk(2, -1)
+        return self.out_proj(kept * self.own * torch.nn.functional.silu(gate))
+
+
+class Gain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(12))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms, self.mixers = torch.nn.ModuleList([Gain(), Gain()]), torch.nn.ModuleList([Mixer(), Mixer()])
+        self.last, self.head = Gain(), torch.nn.Linear(12, 5)
+
+    def forward(self, x):
+        for norm, mixer in zip(self.norms, self.mixers, strict=True):
+            x = x + mixer(norm(x))
+        return self.head(self.last(x))
+
+
+class Gated(nn.Layer):
+    def __init__(self, wrong):
+        super().__init__()
+        self.skip, self.wrong = self.create_parameter([12], default_initializer=nn.initializer.Normal()), wrong
+        self.gate, self.kept, self.back = (nn.Linear(12, 12, bias_attr=False) for _ in range(3))
+
+    def forward(self, x):
+        gate = self.gate(x) if self.wrong else PF.silu(self.gate(x))
+        return self.back(self.kept(x) * self.skip * gate)
+
+
+class AllGains(nn.Layer):
+    """All gains in one tensor: the last row is that of another module, and of no numbered one."""
+
+    def __init__(self, wrong=False):
+        super().__init__()
+        self.blocks, self.out = nn.LayerList([Gated(wrong), Gated(False)]), nn.Linear(12, 5)
+        self.gains = self.create_parameter([3, 12], default_initializer=nn.initializer.Constant(1.0))
+
+    def forward(self, x):
+        norm = lambda x, gain: x / paddle.sqrt((x**2).mean(-1, keepdim=True) + 1e-5) * gain  # noqa: E731
+        for number, block in enumerate(self.blocks):
+            x = x + block(norm(x, self.gains[number]))
+        return self.out(norm(x, self.gains[-1]))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_last_row_of_a_stack_may_be_another_modules(wrong):
+    passed, found = verdict(lambda: AllGains(wrong), Blocks, x=X)
+    assert passed is not wrong, found
+    assert not wrong or (len(found) == 1 and "silu" in found[0].lower()), found

@@ -67,7 +67,8 @@ def chosen_inputs(given: str | InputFunction | None, framework: Framework, netwo
     if port is not None:
         _check_names(text, found, port)
     problem = refused(framework, network, found)
-    if problem and text.endswith((".npz", ".npy")):  # arrays of a graph: its nodes are no samples
+    of_file = text.endswith((".npz", ".npy"))
+    if of_file and (problem or refused(framework, network, found, 1)):  # nodes of a graph are no samples, nor are layers of a cache
         whole = _given(text, [network] if port is None else [network, port], whole=True)
         problem, found = (problem, found) if refused(framework, network, whole) else ("", whole)
     if problem:
@@ -212,16 +213,16 @@ def _arrays(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | str) else _single(np.asarray(value))
 
 
-def refused(framework: Framework, network: Module, inputs: Inputs) -> str:
-    """Why the reference does not run on inputs in evaluation mode; ``""`` where it does."""
-    return tried(framework, network, inputs)[1]
+def refused(framework: Framework, network: Module, inputs: Inputs, samples: int = SAMPLES) -> str:
+    """Why the reference does not run on so many inputs in evaluation mode; ``""`` where it does."""
+    return tried(framework, network, inputs, samples)[1]
 
 
-def tried(framework: Framework, network: Module, inputs: Inputs) -> tuple[int, str]:
+def tried(framework: Framework, network: Module, inputs: Inputs, samples: int = SAMPLES) -> tuple[int, str]:
     """How many tensors a model returns for inputs in evaluation mode, and why it does not run on them (``""`` where it does)."""
     rng = np.random.default_rng(0)
     shape = inputs.shape
-    arrays = inputs.make(SAMPLES, shape, rng) if inputs.make else (rng.standard_normal((SAMPLES, *shape)).astype(np.float32),)
+    arrays = inputs.make(samples, shape, rng) if inputs.make else (rng.standard_normal((samples, *shape)).astype(np.float32),)
     framework.set_training(network, False)
     with strangers("reference") as raised:  # a stranger's network
         outputs = framework.call(network, arrays).outputs

@@ -109,7 +109,8 @@ class _LayerByLayer:
         behind = {f"{path}{OUT_PROJECTION}" for path in attentions}
         alone = {path for path in by_layer if sides[1].children(theirs[path]) and path not in attentions}
         self.layers = [
-            layer for called in order if called not in behind for path in (called, f"{called}{OUT_PROJECTION}")
+            layer for called in order if called not in behind
+            for path in ([called, f"{called}{OUT_PROJECTION}"] if called in attentions else [called])
             if path in by_layer and path in self.calls and path not in alone
             for layer in self.parts.divided(path, by_layer[path])
         ]  # fmt: skip
@@ -190,15 +191,16 @@ class _LayerByLayer:
                 guess = None if found else self.likeliest(entries[0])
                 self.take(entries, found or ([guess] if guess else []), found is not None)
                 continue
-            if wrong:
+            right = None if wrong else next((one for one in choices if self.right(path, entries, one)), None)
+            if right is None and number and choices:
+                right = self.exchanged(number, choices)  # two that were given one value, and whose outputs are both there
+            if right is None and wrong:
                 right = self.given_right(path, entries, choices)
-            else:
-                right = next((one for one in choices if self.right(path, entries, one)), None)
             if right is None and not wrong and (count := self.in_other_parts(number)):
                 right, number = (), number + count - 1
                 continue
-            if right is None and number and choices:
-                right = self.exchanged(number, choices) or (None if wrong else self.given_right(path, entries, choices))
+            if right is None and number and choices and not wrong:
+                right = self.given_right(path, entries, choices)
             self.take(entries, right or next(iter(choices), ()), right is not None)
 
     def in_other_parts(self, number: int) -> int:
@@ -381,7 +383,9 @@ class _LayerByLayer:
                 layout = parts[0][0].layout
                 next_ones = [_HeldAt(name, layout, at, count) for at in range(len(parts), min(len(parts) + before + 1, count))]
                 goes_on = self.follows(next_ones[0], entry) or self.beside(_holder(parts[-1][1]), _holder(entry.canonical))
-                found += [(-1.0, held) for held in next_ones] if goes_on and layout in self.ways(name, entry, count) else []
+                near = -1.0 if goes_on else self.distance(name) + BESIDE  # the last row of a stack may be another module's
+                fits = (goes_on or name in self.own) and layout in self.ways(name, entry, count)
+                found += [(near, held) for held in next_ones] if fits else []
                 continue
             known = self.known.get((mine.shape, entry.shape, count))
             every = self.ways(name, entry, count)
@@ -522,6 +526,8 @@ class _LayerByLayer:
         found: list[str] = []
         first: tuple[str, list[Sizes]] | None = None
         for path, entries in reversed(self.layers[:number]):
+            if self.is_placed(path, entries):
+                continue  # a factor of what one of them gave
             shapes = [entry.shape for entry in entries]
             if first is not None and (shapes != first[1] or not self.beside(path, first[0])):
                 break
