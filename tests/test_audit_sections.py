@@ -35,12 +35,13 @@ class Zeros(Net):
 class Noisy(Net):
     def forward(self, x):
         x = super().forward(x)
-        return x + torch.from_numpy(__import__("numpy").random.random(x.shape)).to(x) if self.training else x
+        return x + torch.from_numpy(__import__("numpy").random.default_rng().random(x.shape)).to(x) if self.training else x
 
 class NoisyInExactMode(Net):
     def forward(self, x):
         x = super().forward(x)
-        return x + torch.from_numpy(__import__("numpy").random.random(x.shape)) if self.training and x.dtype == torch.float64 else x
+        noisy = self.training and x.dtype == torch.float64
+        return x + torch.from_numpy(__import__("numpy").random.default_rng().random(x.shape)) if noisy else x
 
 class OtherGradient(torch.autograd.Function):
     @staticmethod
@@ -49,7 +50,7 @@ class OtherGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        noise = torch.from_numpy(__import__("numpy").random.uniform(0.5, 1.5, tuple(gradient.shape)))
+        noise = torch.from_numpy(__import__("numpy").random.default_rng().uniform(0.5, 1.5, tuple(gradient.shape)))
         return gradient * noise if gradient.dtype == torch.float64 else gradient
 
 class NoisyGradients(Net):

@@ -555,14 +555,14 @@ def test_a_padding_number_is_named_by_its_row():
 
 
 class Noisy(torch.nn.Module):
-    """Random numbers of NumPy's; seldom ones where ``often`` is small."""
+    """Random numbers of a generator of its own; seldom ones where ``often`` is small."""
 
     def __init__(self, often):
         super().__init__()
         self.often = often
 
     def forward(self, x):
-        dropped = torch.from_numpy(np.random.random((len(x), *(1,) * (x.ndim - 1)))) < self.often
+        dropped = torch.from_numpy(np.random.default_rng().random((len(x), *(1,) * (x.ndim - 1)))) < self.often
         return torch.where(dropped, 0.0, x) if self.training else x
 
 

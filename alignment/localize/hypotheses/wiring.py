@@ -62,13 +62,16 @@ def _at_once(s: Subject, child: str) -> bool:
     return 0 < sizes[0] == sizes[1]
 
 
-def _used_by_function(s: Subject, child: str) -> bool:
-    """Whether the port's forward computes with a child's tensors though it does not call it: a function may do what it does."""
-    if s.pair.stored or s.output is None or not s.pair.port.state_of(child):
+def _used_by_function(s: Subject, child: str, by_port: bool = True) -> bool:
+    """Whether a side's forward computes with a child's tensors though it does not call it: a function may do what it does.
+
+    So PyTorch's attention does with the layer behind its heads.
+    """
+    network, before = (s.pair.port, s.blame.ours.outputs) if by_port else (s.pair.reference, s.blame.theirs.outputs)
+    if s.pair.stored or s.output is None or not network.state_of(child):
         return False
-    with s.pair.port.holding(child, other_weights):
-        made = s.pair.port.answer(s.path, s.call).outputs
-    before = s.blame.ours.outputs
+    with network.holding(child, other_weights):
+        made = network.answer(s.path, s.call).outputs
     return len(made) == len(before) and any(not close(one, other) for one, other in zip(made, before, strict=True))
 
 
@@ -211,7 +214,8 @@ def called_another_number_of_times(s: Subject) -> Hypotheses:
     for child in children:
         if ours.count(child) == theirs.count(child) or _at_once(s, child):
             continue
-        if not _called_inside(s, child) and not _for_others(s, child) and (child in ours or not _used_by_function(s, child)):
+        by_function = [_used_by_function(s, child, side is ours) for side in (ours, theirs) if child not in side]
+        if not _called_inside(s, child) and not _for_others(s, child) and not any(by_function):
             words = f"{child} is called {ours.count(child)} times in the port's forward, expected {theirs.count(child)}"
             yield seen(Kind.LAYER_NOT_CALLED, words)
 
