@@ -50,8 +50,17 @@ def test_a_mistake_beside_other_forms_is_the_only_finding(case, tmp_path):
     assert not kind or mistake["kind"] == kind
 
 
-def test_weight_normalisation_is_refused_with_one_line(tmp_path, capsys):
+def test_weight_normalisation_is_compared_where_both_sides_have_it(tmp_path):
     sides = ["--port", f"{FOLDER}/form_ours.py:Normed", "--reference", f"{FOLDER}/form_theirs.py:Normed"]
+    flags = ["--eval-only", "--accept", "initialisation"]
+    assert main(["audit", *flags, *sides, "--input", "2x3x8", "--report", str(tmp_path)]) == 0
+
+
+def test_weight_normalisation_of_one_side_alone_is_refused_with_one_line(tmp_path, capsys):
+    plain = (FOLDER / "form_theirs.py").read_text().replace("nn.utils.parametrizations.weight_norm(", "(")
+    assert "weight_norm(" not in plain
+    (tmp_path / "theirs.py").write_text(plain)
+    sides = ["--port", f"{FOLDER}/form_ours.py:Normed", "--reference", f"{tmp_path}/theirs.py:Normed"]
     assert main(["audit", "--eval-only", *sides, "--input", "2x3x8", "--report", str(tmp_path)]) == 2
     (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
     assert "not compared" in line and "conv.weight_g" in line and "remove_weight_norm" in line

@@ -397,7 +397,8 @@ def _loaded() -> Iterator[tuple[str, Path]]:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         path = Path(file).resolve() if file and file.endswith(".py") else None
-        if path and "site-packages" not in path.parts and not any(path.is_relative_to(one) for one in [*installed, ENGINE]):
+        outside = path and "site-packages" not in path.parts and not any(path.is_relative_to(one) for one in [*installed, ENGINE])
+        if path and outside and path.is_file():  # torch.classes says "_classes.py", which there is not
             yield name.partition(".")[0], path
 
 
